@@ -1,0 +1,41 @@
+"""What tests of agents need: models and servers that follow a script, clocks that stand still.
+
+Everything here is a product: use it in the tests of your own agents.  No network beyond 127.0.0.1, no mock
+library.  Names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from .clock import FrozenClock as FrozenClock
+    from .clock import InlineExecutor as InlineExecutor
+    from .clock import inline as inline
+    from .scripted_model import ScriptedModel as ScriptedModel
+    from .server import Reply as Reply
+    from .server import ScriptedServer as ScriptedServer
+    from .turns import Turn as Turn
+    from .turns import call as call
+    from .turns import calls as calls
+    from .turns import fails as fails
+    from .turns import says as says
+
+_HOMES = {"ScriptedModel": "scripted_model", "Turn": "turns", "says": "turns", "calls": "turns",
+          "call": "turns", "fails": "turns", "ScriptedServer": "server", "Reply": "server",
+          "FrozenClock": "clock", "inline": "clock", "InlineExecutor": "clock"}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    import importlib
+
+    value = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted(set(globals()) | set(_HOMES))

@@ -1,0 +1,3 @@
+"""minagent: agents for synchronous Python programs."""
+
+__version__ = "0.1.0"

@@ -11,7 +11,8 @@ sources and files, and besides:
 * ``text-end`` and ``reasoning-end``: id, provider_metadata (optional); reasoning-end also signature and
   redacted;
 * ``finish``, exactly once and last: finish_reason (stop, length, content-filter, tool-calls, pause, other,
-  error), raw_finish_reason, usage (`Usage`), model, response_id, warnings (list of sentences), cost_usd (or None).
+  error), raw_finish_reason, usage (`Usage`), model, response_id, warnings (list of sentences), cost_usd (or
+  None).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def encode(value: Any) -> bytes:
-    """Return a JSON value as UTF-8.  Half of a surrogate pair is written as its escape; any reader takes that."""
+    """Return a JSON value as UTF-8.  Half of a surrogate pair is written as its escape."""
     text = _dumps(value)
     try:
         return text.encode("utf-8")

@@ -7,14 +7,11 @@ here: bytes on a wire (`server` speaks the same turns over HTTP).
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional
 
-from ..errors import ConfigError
 from ..llm.base import LanguageModel, ModelCall, ModelRequest, StreamPart
 from ..llm.wire import CallIds, parse_arguments
-from .turns import Turn, pieces, says
-
-Script = Union[Sequence[Union[Turn, str]], Callable[[ModelRequest], Union[Turn, str]]]
+from .turns import Script, Turn, pieces
 
 
 class ScriptedModel(LanguageModel):
@@ -33,18 +30,13 @@ class ScriptedModel(LanguageModel):
         streamed: For each of the requests, whether somebody watched.
     """
 
-    def __init__(self, script: Script, provider: str = "scripted", model: str = "scripted", *,
+    def __init__(self, script: Any, provider: str = "scripted", model: str = "scripted", *,
                  loop: bool = False, by_step: bool = False):
-        if isinstance(script, (str, Turn)):
-            raise ConfigError("ScriptedModel got %r; expected a list of turns, such as [says('Hello.')]"
-                              % (script,))
         self.provider = provider
         self.model = model
         self.requests: List[ModelRequest] = []
         self.streamed: List[bool] = []
-        self._script = script if callable(script) else tuple(script)
-        self._loop = loop
-        self._by_step = by_step
+        self._script = Script(script, loop, by_step)
         self._lock = threading.Lock()  # guards requests and streamed
 
     def do_stream(self, request: ModelRequest, call: ModelCall) -> Iterator[List[StreamPart]]:
@@ -71,23 +63,7 @@ class ScriptedModel(LanguageModel):
             self.requests.append(request)
             self.streamed.append(call.stream)
             index = len(self.requests) - 1
-        if callable(self._script):
-            return _as_turn(self._script(request))
-        if self._by_step:
-            index = _answers(request)
-        if index >= len(self._script) and not (self._loop and self._script):
-            raise ConfigError("the script of this ScriptedModel has %d turns and was asked for turn %d; add turns, "
-                              "or pass loop=True or by_step=True" % (len(self._script), index + 1))
-        return _as_turn(self._script[index % len(self._script)])
-
-
-def _as_turn(turn: Any) -> Turn:
-    if isinstance(turn, Turn):
-        return turn
-    if isinstance(turn, str):
-        return says(turn)
-    raise ConfigError("a turn of the script is %r; expected says(...), calls(...), fails(...) or a string"
-                      % (turn,))
+        return self._script.turn(request, index, _answers(request))
 
 
 def _answers(request: ModelRequest) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, replace
-from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from ..errors import ConfigError
 from ..results import Usage
@@ -36,7 +36,7 @@ class ScriptedCall:
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer of a model.  Two turns can be added: texts and calls are joined, the right one wins otherwise.
+    """One answer of a model.  Two turns can be added: texts and calls are joined, else the right one wins.
 
     Attributes:
         text: The answer's text.
@@ -96,7 +96,8 @@ def calls(*items: Any, **arguments: Any) -> Turn:
         rest = [item for item in items[1:] if isinstance(item, Mapping)]
         if len(rest) != len(items) - 1 or len(rest) > 1:
             raise ConfigError("calls(%s): expected a tool's name and its arguments; to call several tools "
-                              "write calls((name, arguments), (name, arguments))" % ", ".join(map(repr, items)))
+                              "write calls((name, arguments), (name, arguments))"
+                              % ", ".join(map(repr, items)))
         return Turn(calls=(call(items[0], dict(*rest, **arguments)),))
     if arguments:
         raise ConfigError("calls() got arguments %s without a tool's name before them"
@@ -138,3 +139,52 @@ def pieces(text: str, count: int = 3) -> List[str]:
     """Cut a text into at most `count` pieces of about the same length, none of them empty."""
     size = -(-len(text) // count) or 1
     return [text[start:start + size] for start in range(0, len(text), size)]
+
+
+class Script:
+    """Which turn comes next.
+
+    Parameters:
+        turns: Turns in order (a string is `says`), or a function of the request that returns the turn.
+        loop: Start again after the last turn.
+        by_step: Go by the number of answers in the conversation instead of the number of requests.
+
+    Raises:
+        ConfigError: If the script is neither.
+    """
+
+    def __init__(self, turns: Any, loop: bool = False, by_step: bool = False):
+        if isinstance(turns, (str, Turn)) or not (callable(turns) or isinstance(turns, Iterable)):
+            raise ConfigError("a script is %r; expected a list of turns, such as [says('Hello.')], or a "
+                              "function" % (turns,))
+        self._turns = turns if callable(turns) else tuple(turns)
+        self._loop = loop
+        self._by_step = by_step
+
+    def turn(self, request: Any, index: int, answers: int) -> Turn:
+        """Return the turn for a request.
+
+        Parameters:
+            request: Handed to a script that is a function.
+            index: Requests before this one.
+            answers: Assistant messages in the request.
+
+        Raises:
+            ConfigError: If there is no turn left, or it is none.
+        """
+        if callable(self._turns):
+            return _as_turn(self._turns(request))
+        wanted = answers if self._by_step else index
+        if wanted >= len(self._turns) and not (self._loop and self._turns):
+            raise ConfigError("the script has %d turns and was asked for turn %d; add turns, or pass "
+                              "loop=True or by_step=True" % (len(self._turns), wanted + 1))
+        return _as_turn(self._turns[wanted % len(self._turns)])
+
+
+def _as_turn(turn: Any) -> Turn:
+    if isinstance(turn, Turn):
+        return turn
+    if isinstance(turn, str):
+        return says(turn)
+    raise ConfigError("a turn of the script is %r; expected says(...), calls(...), fails(...) or a string"
+                      % (turn,))

@@ -24,7 +24,8 @@ FLOORS = (
     ("vocabulary", (("messages",), ("chunks",), ("results",), ("tools",))),
     ("machines", (
         ("workflow", "nodes", "entries", "engine", "journal"),
-        ("runs", "base", "memory", "json_files", "sqlite"),
+        ("runs", "ids", "records", "standing", "decisions", "base", "null", "memory", "locks", "files",
+         "file_lease", "json_files", "sqlite"),
         ("llm", "base", "wire", "transport", "sse", "openai_chat", "openai_responses", "anthropic_messages",
          "gemini_generate", "emulation", "resolve", "prices", "local"),
         ("memory", "base", "in_memory", "sqlite", "recall"),

@@ -23,7 +23,7 @@ FLOORS = (
     ("ground", (("errors",), ("schema", "paths", "encode"), ("_util",))),
     ("vocabulary", (("messages",), ("chunks",), ("results",), ("tools",))),
     ("machines", (
-        ("workflow", "nodes", "entries", "engine", "journal"),
+        ("workflow", "nodes", "entries", "gathering", "engine", "journal"),
         ("runs", "ids", "records", "standing", "decisions", "base", "null", "memory", "locks", "files",
          "file_lease", "json_files", "sqlite"),
         ("llm", "base", "wire", "transport", "sse", "openai_chat", "openai_responses", "anthropic_messages",

@@ -2,13 +2,17 @@
 
 ::
 
-    from minagent.workflow import Branch, DoWhile, Engine, ForEach, Journal, NullLease, Step, Suspend, Workflow
+    from minagent.workflow import (
+        Branch, DoWhile, Engine, ForEach, Journal, NullLease, Step, Suspend, Workflow)
+
+    def ask(ctx, order):
+        return dict(order, approved=ctx.suspend({"total": order["price"]}))
 
     order = Workflow("order", [
         Step("price", lambda ctx, order: dict(order, price=10 * order["amount"])),
-        Branch("large").door("ask", lambda order, scope: order["price"] > 100,
-                             Step("ask", lambda ctx, order: dict(order, approved=ctx.suspend({"total": order["price"]})))),
-        ForEach("ship", Step("box", lambda ctx, number: "box %d" % number), items=lambda order: range(order["amount"])),
+        Branch("large").door("ask", lambda order, scope: order["price"] > 100, Step("ask", ask)),
+        ForEach("ship", Step("box", lambda ctx, number: "box %d" % number),
+                items=lambda order: range(order["amount"])),
         DoWhile("wait", Step("look", lambda ctx, boxes: boxes[1:]), again=lambda boxes, scope: bool(boxes)),
     ])
     records = []
@@ -31,5 +35,6 @@ from .entries import Entry
 from .journal import Journal, NullLease, NullState
 from .nodes import Branch, Done, DoWhile, ForEach, Mount, Node, Step, Workflow, always
 
-__all__ = ["Abort", "Branch", "Cancelled", "DoWhile", "Done", "Engine", "Entry", "ForEach", "Journal", "LimitReached",
-           "Mount", "Node", "NullLease", "NullState", "Signal", "Step", "StepContext", "Suspend", "Workflow", "always"]
+__all__ = ["Abort", "Branch", "Cancelled", "DoWhile", "Done", "Engine", "Entry", "ForEach", "Journal",
+           "LimitReached", "Mount", "Node", "NullLease", "NullState", "Signal", "Step", "StepContext",
+           "Suspend", "Workflow", "always"]

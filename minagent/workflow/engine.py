@@ -7,25 +7,23 @@ run.  A visit has one of three modes:
 * SETTLED: something behind this place has records, so nothing here is asked or run again;
 * PROBE: tells whether a ForEach's item still has work, without doing any.
 
-What is not here: reading and writing records (`journal`), threads (an executor is handed in), and anything
+What is not here: reading and writing records (`journal`), the items of a ForEach (`gathering`), and anything
 about agents.
 """
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextvars import copy_context
+from concurrent.futures import Executor
 from hashlib import sha256
 from json import dumps
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from .._util import CancelToken, Deadline, shorter
-from ..errors import Abort, Cancelled, LimitReached, Signal, Suspend
+from .._util import CancelToken, Deadline
+from ..errors import Abort, Cancelled, ConfigError, LimitReached, ResumeMismatch, Signal, Suspend
 from .entries import Entry
+from .gathering import LIVE, PROBE, SETTLED, Frontier, Gathering
 from .nodes import Branch, DoWhile, ForEach, Mount, Node, Step, Workflow, as_done
-
-LIVE, SETTLED, PROBE = range(3)
 
 
 class _Answered:
@@ -35,10 +33,6 @@ class _Answered:
 
     def __init__(self, value: Any):
         self.value = value
-
-
-class _Frontier(BaseException):
-    """A probe reached a place that has work to do."""
 
 
 class StepContext:
@@ -53,7 +47,7 @@ class StepContext:
 
     __slots__ = ("scope", "entry", "unfinished", "run_number", "_engine", "_value", "_asked")
 
-    def __init__(self, engine: "Engine", entry: Entry, value: Any):
+    def __init__(self, engine: Engine, entry: Entry, value: Any):
         self.scope = engine.scope
         self.entry = entry
         self.unfinished = entry.status == "started"
@@ -95,15 +89,22 @@ class StepContext:
         waits = self.entry.waits or []
         if number < len(waits) and "decision" in waits[number]:
             return waits[number]["decision"]
-        suspension = dict(about, id=self._suspension_id(number), payload=payload, created_at=self._engine.journal.now())
-        suspension.update({key: item for key, item in (("resume_schema", resume_schema), ("label", label)) if item})
+        suspension = dict(about, id=self._suspension_id(number), payload=payload,
+                          created_at=self._engine.journal.now())
+        if resume_schema:
+            suspension["resume_schema"] = resume_schema
+        if label:
+            suspension["label"] = label
         signal = Suspend([suspension])
         signal.output = suspension
         signal.changes = [{"type": "suspension-opened"}]
         raise signal
 
     def _suspension_id(self, number: int) -> str:
-        digest = dumps(self._value, sort_keys=True, ensure_ascii=True, default=str)
+        try:
+            digest = dumps(self._value, sort_keys=True, default=str)
+        except (TypeError, ValueError):  # keys that cannot be sorted, a value inside itself
+            digest = repr(self._value)
         parts = (self._engine.journal.run_id, self.path, str(number), digest)
         return "s" + sha256("\0".join(parts).encode()).hexdigest()[:24]
 
@@ -114,22 +115,22 @@ class Engine:
     Parameters:
         journal: A `Journal`.
         scope: The live things of the run, handed to leaves, conditions and binds.
-        executor: Makes the `concurrent.futures.Executor` for a ForEach with two or more items to do; called once,
-            when it is needed.  None: items are done one after the other in the caller's thread.
-        foreign: Whether that executor is shared with others; the caller's thread then helps out when no worker is
-            free, so that nesting cannot deadlock.
+        executor: Makes the `concurrent.futures.Executor` for a ForEach with two or more items to do; called
+            once, when it is needed.  None: items are done one after the other in the caller's thread.
+        foreign: Whether that executor is shared with others; the caller's thread then helps out when no
+            worker is free, so that nesting cannot deadlock.
         cancel: Set by anybody to stop the run.
         deadline: When running items are told to stop.
         grace: Seconds that running items get after a cancel or the deadline before they are abandoned.
     """
 
     def __init__(self, journal: Any, scope: Any = None, *, executor: Optional[Callable[[], Executor]] = None,
-                 foreign: bool = False, cancel: Optional[CancelToken] = None, deadline: Optional[Deadline] = None,
-                 grace: float = 2.0):
+                 foreign: bool = False, cancel: Optional[CancelToken] = None,
+                 deadline: Optional[Deadline] = None, grace: float = 2.0):
         self.journal = journal
         self.scope = scope
-        self.cancel = cancel or CancelToken()
-        self.deadline = deadline or Deadline()
+        self.cancel = cancel if cancel is not None else CancelToken()  # an unset token is false
+        self.deadline = deadline if deadline is not None else Deadline()
         self.grace = grace
         self._make_executor = executor
         self._foreign = foreign
@@ -153,7 +154,14 @@ class Engine:
         """
         if self.journal.aborted is not None:
             raise Abort("aborted", self.journal.aborted)
-        return self._plain(self.visit(node, self.journal.root.child(node.name), value, LIVE))
+        try:
+            return self.visit_plain(node, self.journal.root.child(node.name), value, LIVE)
+        except Signal as signal:
+            # Recorded in this journal, and not to be again by a leaf that this engine runs in.
+            signal.changes = []
+            if isinstance(signal, Suspend):
+                signal.output = None
+            raise
 
     def decide(self, decisions: Mapping[str, Any]) -> List[str]:
         """Record decisions about open suspensions; returns the ids that were open."""
@@ -169,18 +177,27 @@ class Engine:
     # Visiting: each takes (node, entry, value, mode) and returns what is handed on.
 
     def visit(self, node: Node, entry: Entry, value: Any, mode: int) -> Any:
-        return self._visits[type(node)](node, entry, value, mode)
+        visit = self._visits.get(type(node))
+        return (visit or self._visit_of(node))(node, entry, value, mode)
 
-    @staticmethod
-    def _plain(value: Any) -> Any:
+    def visit_plain(self, node: Node, entry: Entry, value: Any, mode: int) -> Any:
+        """The same, where a door that answers has no Workflow to answer for but the node itself."""
+        value = self.visit(node, entry, value, mode)
         return value.value if type(value) is _Answered else value
+
+    def _visit_of(self, node: Node) -> Callable[..., Any]:
+        for kind in type(node).__mro__:
+            if kind in self._visits:
+                return self._visits.setdefault(type(node), self._visits[kind])
+        raise ConfigError("%r cannot be visited; expected a Step, Workflow, Branch, ForEach, DoWhile or Mount, "
+                          "or a subclass of one" % (node,))
 
     def _step(self, node: Step, entry: Entry, value: Any, mode: int) -> Any:
         if entry.status != "done":
             if mode == SETTLED:
                 return value
             if mode == PROBE and not entry.open_waits():
-                raise _Frontier()
+                raise Frontier()
             self._run(node, entry, value)
         if node.bind is not None:
             node.bind(self.scope, entry.output)
@@ -201,13 +218,19 @@ class Engine:
             if mode == SETTLED:
                 return value
             if mode == PROBE:
-                raise _Frontier()
+                raise Frontier()
             name = next((name for name, door in node.doors.items() if door.when(value, self.scope)), None)
-        door = node.doors.get(name) if name is not None else None
-        if name is None or door is None:
+        if name is None:
             return value
+        if name not in node.doors:
+            raise ResumeMismatch(
+                "%r is recorded as the door taken, but branch %r has only %s; names are stored: keep the door "
+                "as long as runs may be behind it" % (entry.child(name).path(), node.name, sorted(node.doors)),
+                self.journal.run_id)
+        door = node.doors[name]
         if door.node is not None:
-            value = self.visit(door.node, entry.child(name), value, mode)
+            visit = self.visit_plain if door.answers else self.visit
+            value = visit(door.node, entry.child(name), value, mode)
         return _Answered(value) if door.answers else value
 
     def _do_while(self, node: DoWhile, entry: Entry, value: Any, mode: int) -> Any:
@@ -225,26 +248,38 @@ class Engine:
         return value
 
     def _iteration(self, node: DoWhile, entry: Entry, number: int, value: Any, mode: int) -> Any:
-        value = self._plain(self.visit(node.body, entry.child(str(number)), value, mode))
+        value = self.visit_plain(node.body, entry.child(str(number)), value, mode)
         entry.fold(number, value)
         return number, value
 
     def _mount(self, node: Mount, entry: Entry, value: Any, mode: int) -> Any:
-        return node.enter(self.scope, value, lambda inner, given: self._plain(self.visit(inner, entry, given, mode)))
+        if not entry.touched and mode == SETTLED:
+            return value
+        if not entry.touched and mode == PROBE:
+            raise Frontier()
+
+        def drive(inner: Node, given: Any) -> Any:
+            return self.visit_plain(inner, entry, given, mode)
+
+        output = node.enter(self.scope, value, drive)
+        return output if entry.touched else value
 
     def _for_each(self, node: ForEach, entry: Entry, value: Any, mode: int) -> Any:
+        if not entry.touched and mode == SETTLED:
+            return value
         items = node.items(value) if node.items is not None else value
         if not items:
             return value
-        gathering = _Gathering(self, node.body, entry, items)
+        gathering = Gathering(self, node.body, entry, list(items))
         gathering.collect(mode)
         if gathering.due and mode == PROBE:
-            raise _Frontier()
+            raise Frontier()
         if len(gathering.due) > 1 and self._make_executor is not None:
             gathering.in_parallel(self._shared_executor(), self._foreign)
         else:
             gathering.in_turn()
-        return gathering.result()
+        outputs = gathering.result()
+        return outputs if entry.touched else value
 
     def _shared_executor(self) -> Executor:
         with self._executor_lock:
@@ -268,124 +303,29 @@ class Engine:
     def _run_and_record(self, node: Step, entry: Entry, value: Any) -> None:
         ctx = StepContext(self, entry, value)
         try:
-            if node.check is not None:
-                node.check(ctx)
+            (node.check or self._check)(ctx)
             done = as_done(node.run(ctx, value))
+            self.journal.append(entry, "done", done.output, done.changes, done.sync)
         except BaseException as error:
+            self._record_failure(entry, error)
+            raise
+
+    def _record_failure(self, entry: Entry, error: BaseException) -> None:
+        try:
             self.journal.append_failure(entry, error)
-            raise
-        self.journal.append(entry, "done", done.output, done.changes, done.sync)
+        except Exception:
+            # A suspension or an abort that is not on record must not be told; anything else must.
+            if isinstance(error, Signal) and error.status != "noted":
+                raise
 
+    def _check(self, ctx: StepContext) -> None:
+        """The check of leaves that have none of their own."""
+        if self.deadline.passed():
+            self.cancel.cancel("deadline")
+        if self.cancel:
+            raise self.told()
 
-class _Gathering:
-    """One visit of a ForEach: which items have work, and what came of each.
-
-    Attributes:
-        due: Indexes of items with neither an end nor an open suspension.
-    """
-
-    def __init__(self, engine: Engine, body: Node, entry: Entry, items: Sequence[Any]):
-        self.engine = engine
-        self.body = body
-        self.items = items
-        self.places = [entry.child(str(index)) for index in range(len(items))]
-        self.outputs: List[Any] = [None] * len(items)
-        self.raised: List[Tuple[int, BaseException]] = []
-        self.due: List[int] = []
-        self._halt = threading.Event()
-
-    def collect(self, mode: int) -> None:
-        """Hand on what is recorded, and find out what is due."""
-        for index, place in enumerate(self.places):
-            if mode == SETTLED:
-                self._visit(index, SETTLED)
-            elif not place.touched:
-                self.due.append(index)
-            else:
-                self._probe(index)
-
-    def _probe(self, index: int) -> None:
-        try:
-            self._visit(index, PROBE)
-        except _Frontier:
-            self.due.append(index)
-        except Suspend as signal:
-            self.raised.append((index, signal))
-
-    def _visit(self, index: int, mode: int) -> None:
-        engine = self.engine
-        self.outputs[index] = engine._plain(engine.visit(self.body, self.places[index], self.items[index], mode))
-
-    def do(self, index: int) -> None:
-        """Visit one item, unless another one has stopped the run."""
-        if self._halt.is_set():
-            return
-        try:
-            self._visit(index, LIVE)
-        except BaseException as error:
-            self.raised.append((index, error))
-            if not isinstance(error, Suspend):
-                self._halt.set()
-
-    def in_turn(self) -> None:
-        for index in self.due:
-            self.do(index)
-
-    def in_parallel(self, executor: Executor, foreign: bool) -> None:
-        """Start all due items, and wait until each has ended or is abandoned."""
-        pending = {executor.submit(copy_context().run, self.do, index): index for index in self.due}
-        wake: "Future[None]" = Future()
-        forget = self.engine.cancel.on_cancel(lambda: wake.set_result(None))
-        try:
-            self._wait(pending, wake, foreign)
-        except BaseException:  # a KeyboardInterrupt while waiting: nothing more is started
-            self.engine.cancel.cancel()
-            raise
-        finally:
-            forget()
-            self._abandon(executor, pending)
-
-    def _wait(self, pending: Dict["Future[Any]", int], wake: "Future[None]", foreign: bool) -> None:
-        """Take ended items out of `pending`; what is left at the end is to be abandoned."""
-        engine, stop = self.engine, Deadline()
-        while pending:
-            if engine.cancel and stop.seconds is None:
-                self._halt.set()
-                stop = Deadline(engine.grace)
-            told = stop.seconds is not None
-            if stop.passed():
-                return
-            if engine.deadline.passed() and not told:
-                engine.cancel.cancel("deadline")
-                continue
-            limit = stop.remaining() if told else engine.deadline.remaining()
-            waited: List["Future[Any]"] = list(pending) if told else [*pending, wake]
-            for future in wait(waited, shorter(limit, 0.01 if foreign else None), FIRST_COMPLETED).done:
-                pending.pop(future, None)
-            if foreign:
-                self._help(pending)
-
-    def _help(self, pending: Dict["Future[Any]", int]) -> None:
-        """Do one item that no worker has taken up, in this thread."""
-        for future, index in pending.items():
-            if future.cancel():
-                del pending[future]
-                self.do(index)
-                return
-
-    def _abandon(self, executor: Executor, pending: Mapping["Future[Any]", int]) -> None:
-        for future, index in pending.items():
-            if not future.cancel() and hasattr(executor, "abandon"):
-                executor.abandon(future)
-            reason = self.engine.cancel.reason
-            self.raised.append((index, LimitReached("deadline") if reason == "deadline" else Cancelled(reason)))
-
-    def result(self) -> List[Any]:
-        """The outputs, or the signal that takes precedence: failure, cancel, abort, limit, suspend."""
-        if not self.raised:
-            return self.outputs
-        errors = [error for _, error in sorted(self.raised, key=lambda item: item[0])]
-        worst = max(errors, key=lambda error: error.rank if isinstance(error, Signal) else 99)
-        if isinstance(worst, Suspend):
-            raise Suspend([item for error in errors if isinstance(error, Suspend) for item in error.suspensions])
-        raise worst
+    def told(self) -> Signal:
+        """The signal that says why the run was told to stop."""
+        reason = self.cancel.reason
+        return LimitReached(reason) if reason == "deadline" else Cancelled(reason)

@@ -26,7 +26,7 @@ class Entry:
 
     __slots__ = ("name", "parent", "children", "touched", "status", "output", "starts", "waits", "last")
 
-    def __init__(self, name: str = "", parent: Optional["Entry"] = None):
+    def __init__(self, name: str = "", parent: Optional[Entry] = None):
         self.name = name
         self.parent = parent
         self.children: Dict[str, Entry] = {}
@@ -40,14 +40,14 @@ class Entry:
     def __repr__(self) -> str:
         return "Entry(%r, %s)" % (self.path(), self.status or "no record")
 
-    def child(self, name: str) -> "Entry":
+    def child(self, name: str) -> Entry:
         """The place of that name below this one, made if it is new."""
         found = self.children.get(name)
         if found is None:
             found = self.children[name] = Entry(name, self)
         return found
 
-    def at(self, path: str) -> "Entry":
+    def at(self, path: str) -> Entry:
         """The place with that path below this one."""
         entry = self
         for name in path.split("/") if path else ():
@@ -91,10 +91,10 @@ class Entry:
                 wait["decision"] = output["decision"]
 
     def open_waits(self) -> List[Dict[str, Any]]:
-        """Suspensions of this leaf that nobody has decided."""
-        return [wait for wait in self.waits or () if "decision" not in wait]
+        """Suspensions of this leaf that nobody has decided; copies."""
+        return [dict(wait) for wait in self.waits or () if "decision" not in wait]
 
-    def leaves(self) -> Iterator["Entry"]:
+    def leaves(self) -> Iterator[Entry]:
         """All leaves at or below this place that have a record."""
         if self.status is not None:
             yield self
@@ -111,14 +111,22 @@ class Entry:
         self.children.pop(str(iteration), None)
 
     def to_dict(self) -> Dict[str, Any]:
-        """JSON for a checkpoint; places without records are left out."""
-        members = {"status": self.status, "output": self.output, "starts": self.starts, "waits": self.waits,
-                   "last": list(self.last) if self.last else None,
-                   "children": {name: child.to_dict() for name, child in self.children.items() if child.touched}}
-        return {name: value for name, value in members.items() if value}
+        """JSON for a checkpoint; places without records are left out.
+
+        Another thread may be visiting here meanwhile.  Children are read before `last`: an iteration that is
+        folded in between then is in both, which does no harm, instead of in none.
+        """
+        data: Dict[str, Any] = {} if self.output is None else {"output": self.output}
+        children = {name: child.to_dict() for name, child in list(self.children.items()) if child.touched}
+        waits = [dict(wait) for wait in self.waits or ()]
+        last = self.last and list(self.last)
+        members = {"status": self.status, "starts": self.starts, "waits": waits, "last": last,
+                   "children": children}
+        data.update((name, value) for name, value in members.items() if value)
+        return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], name: str = "", parent: Optional["Entry"] = None) -> "Entry":
+    def from_dict(cls, data: Mapping[str, Any], name: str = "", parent: Optional[Entry] = None) -> Entry:
         entry = cls(name, parent)
         entry.touched = True
         entry.status = data.get("status")
@@ -126,5 +134,6 @@ class Entry:
         entry.starts = data.get("starts", 0)
         entry.waits = [dict(wait) for wait in data["waits"]] if data.get("waits") else None
         entry.last = (data["last"][0], data["last"][1]) if data.get("last") else None
-        entry.children = {key: cls.from_dict(child, key, entry) for key, child in data.get("children", {}).items()}
+        for key, child in data.get("children", {}).items():
+            entry.children[key] = cls.from_dict(child, key, entry)
         return entry

@@ -53,18 +53,20 @@ class Step(Node):
     """A leaf.
 
     Parameters:
-        run: ``run(ctx, value)`` returns the output (plain JSON) or a `Done`.  It never changes the state itself.
-        bind: ``bind(scope, output)``, called at every start, after the run or instead of it when the output was
-            recorded.  Everything live is made there.  It may be called more than once.
-        join: ``join(value, output)`` makes what is handed on from the value handed in and the recorded output;
-            default: the output.
-        check: ``check(ctx)``, asked before the leaf runs; raises a signal to keep it from running.
+        run: ``run(ctx, value)`` returns the output (plain JSON) or a `Done`.  It never changes the state
+            itself.
+        bind: ``bind(scope, output)``, called at every start, after the run or instead of it when the output
+            was recorded.  Everything live is made there.  It may be called more than once.
+        join: ``join(value, output)`` makes what is handed on from the value handed in and the recorded
+            output; default: the output.
+        check: ``check(ctx)``, asked before the leaf runs; raises a signal to keep it from running.  Default:
+            raises one when the engine was cancelled or its deadline has passed.
         exclusive: Whether it runs one at a time, its record included.
     """
 
     def __init__(self, name: str, run: Run, *, bind: Optional[Callable[[Any, Any], Any]] = None,
-                 join: Optional[Callable[[Any, Any], Any]] = None, check: Optional[Callable[[Any], Any]] = None,
-                 exclusive: bool = False):
+                 join: Optional[Callable[[Any, Any], Any]] = None,
+                 check: Optional[Callable[[Any], Any]] = None, exclusive: bool = False):
         super().__init__(name)
         self.run = run
         self.bind = bind
@@ -82,10 +84,11 @@ class Workflow(Node):
         for node in nodes:
             self.then(node)
 
-    def then(self, node: Node) -> "Workflow":
+    def then(self, node: Node) -> Workflow:
         """Add a node.  Returns self."""
         if any(node.name == other.name for other in self.nodes):
-            raise ConfigError("workflow %r has two nodes named %r; names in paths must differ" % (self.name, node.name))
+            raise ConfigError("workflow %r has two nodes named %r; names in paths must differ" % (
+                self.name, node.name))
         self.nodes.append(node)
         return self
 
@@ -116,7 +119,7 @@ class Branch(Node):
         super().__init__(name)
         self.doors: Dict[str, Door] = {}
 
-    def door(self, name: str, when: When, node: Optional[Node] = None, answers: bool = False) -> "Branch":
+    def door(self, name: str, when: When, node: Optional[Node] = None, answers: bool = False) -> Branch:
         """Add a door; conditions are asked in this order.  Returns self."""
         if name in self.doors:
             raise ConfigError("branch %r has two doors named %r" % (self.name, name))
@@ -127,7 +130,7 @@ class Branch(Node):
 class ForEach(Node):
     """The body once for each item, in parallel if the engine has an executor; outputs in the items' order.
 
-    Over no items it writes nothing and hands its input on.
+    Where nothing is recorded (no items, or a body that writes nothing) it hands its input on.
 
     Parameters:
         items: ``items(value)`` makes the list of items from the value handed in; default: that value.
@@ -141,6 +144,8 @@ class ForEach(Node):
 
 class DoWhile(Node):
     """The body, again and again, each time given what the last iteration handed on.
+
+    What an iteration hands on is kept in checkpoints, so it has to be plain JSON.
 
     Parameters:
         again: ``again(value, scope)``, asked after each iteration.
@@ -156,11 +161,11 @@ Drive = Callable[[Node, Any], Any]
 
 
 class Mount(Node):
-    """A subtree made when it is reached.
+    """A subtree made when it is reached.  Where nothing is recorded it hands its input on.
 
     Parameters:
-        enter: ``enter(scope, value, drive)``; ``drive(node, value)`` visits a node in this place and returns what
-            it hands on.
+        enter: ``enter(scope, value, drive)``; ``drive(node, value)`` visits a node in this place and returns
+            what it hands on.  The node's own name is not in the path.
     """
 
     def __init__(self, name: str, enter: Callable[[Any, Any, Drive], Any]):

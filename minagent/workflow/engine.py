@@ -152,8 +152,9 @@ class Engine:
             Abort: If it was aborted, now or at an earlier run.
             Cancelled, LimitReached: If it was told to stop.
         """
-        if self.journal.aborted is not None:
-            raise Abort("aborted", self.journal.aborted)
+        aborted = self.journal.aborted
+        if aborted is not None:
+            raise Abort(aborted.get("reason", "aborted") if isinstance(aborted, dict) else "aborted", aborted)
         try:
             return self.visit_plain(node, self.journal.root.child(node.name), value, LIVE)
         except Signal as signal:
@@ -189,8 +190,8 @@ class Engine:
         for kind in type(node).__mro__:
             if kind in self._visits:
                 return self._visits.setdefault(type(node), self._visits[kind])
-        raise ConfigError("%r cannot be visited; expected a Step, Workflow, Branch, ForEach, DoWhile or Mount, "
-                          "or a subclass of one" % (node,))
+        raise ConfigError("%r cannot be visited; expected a Step, Workflow, Branch, ForEach, DoWhile or "
+                          "Mount, or a subclass of one" % (node,))
 
     def _step(self, node: Step, entry: Entry, value: Any, mode: int) -> Any:
         if entry.status != "done":
@@ -224,9 +225,9 @@ class Engine:
             return value
         if name not in node.doors:
             raise ResumeMismatch(
-                "%r is recorded as the door taken, but branch %r has only %s; names are stored: keep the door "
-                "as long as runs may be behind it" % (entry.child(name).path(), node.name, sorted(node.doors)),
-                self.journal.run_id)
+                "%r is recorded as the door taken, but branch %r has only %s; names are stored: keep the "
+                "door as long as runs may be behind it" % (
+                    entry.child(name).path(), node.name, sorted(node.doors)), self.journal.run_id)
         door = node.doors[name]
         if door.node is not None:
             visit = self.visit_plain if door.answers else self.visit

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Sequence
 
-from ..errors import Abort, OwnershipLost, Signal
+from ..errors import Abort, OwnershipLost, Signal, Suspend
 from .entries import Entry
 
 RUN_STATUSES = ("created", "owned", "cancel-asked", "completed", "checkpoint")
@@ -65,8 +65,8 @@ class Journal:
         aborted: Output of the record that aborted the run, or None.
     """
 
-    def __init__(self, lease: Any = None, state: Any = None, listener: Optional[Callable[[Record], None]] = None,
-                 now: Callable[[], float] = time.time):
+    def __init__(self, lease: Any = None, state: Any = None,
+                 listener: Optional[Callable[[Record], None]] = None, now: Callable[[], float] = time.time):
         self.lease = lease if lease is not None else NullLease()
         self.state = state if state is not None else NullState()
         self.now = now
@@ -91,7 +91,8 @@ class Journal:
         Raises:
             OwnershipLost: If the journal was closed meanwhile.
         """
-        record: Record = {"seq": 0, "at": self.now(), "epoch": self.lease.epoch, "path": entry.path(), "status": status}
+        record: Record = {"seq": 0, "at": self.now(), "epoch": self.lease.epoch, "path": entry.path(),
+                          "status": status}
         if output is not None:
             record["output"] = output
         if changes:
@@ -100,14 +101,24 @@ class Journal:
             record["signal"] = signal
         with self._lock:
             if self.closed:
-                raise OwnershipLost("run %s is closed; a late record of %r was dropped" % (self.run_id, record["path"]))
+                raise OwnershipLost("run %s is closed; a late record of %r was dropped" % (
+                    self.run_id, record["path"]))
             record["seq"] = self.seq + 1
-            self.lease.append(record)
-            self._fold(record, entry)
+            self._keep(record, entry)
         if sync:
             self.lease.sync()
         if self.listener is not None:
             self.listener(record)
+
+    def _keep(self, record: Record, entry: Entry) -> None:
+        self.closed = True  # if this is left halfway, nothing may follow
+        try:
+            self.lease.append(record)
+        except Exception:
+            self.closed = False
+            raise
+        self._fold(record, entry)
+        self.closed = False
 
     def append_run(self, status: str, output: Any = None, changes: Sequence[Mapping[str, Any]] = (),
                    sync: bool = False) -> None:
@@ -117,15 +128,18 @@ class Journal:
     def append_failure(self, entry: Entry, error: BaseException) -> None:
         """Record why a leaf was left: a signal with its own status and changes, anything else as noted."""
         name = type(error).__name__
-        if isinstance(error, Signal) and error.status != "noted":
+        if not isinstance(error, Signal):
+            about: Dict[str, Any] = {"error": {"type": name, "message": str(error)}}
+            self.append(entry, "noted", about, [{"type": "ended-early"}], False, name)
+        elif isinstance(error, Abort):
+            output = error.output if error.output is not None else {"reason": error.reason}
+            self.append(entry, error.status, output, error.changes, True, Abort.__name__)
+        elif error.status == "noted" or isinstance(error, Suspend) and not error.output:
+            # A Suspend without an output of its own waits elsewhere, such as in another engine's journal.
+            about = error.output if isinstance(error.output, dict) else {}
+            self.append(entry, "noted", dict(about, reason=error.reason), error.changes, False, name)
+        else:
             self.append(entry, error.status, error.output, error.changes, True, name)
-            return
-        output = {"reason": str(error)} if isinstance(error, Signal) else {
-            "error": {"type": name, "message": str(error)}}
-        if isinstance(error, Signal) and isinstance(error.output, dict):
-            output.update(error.output)
-        changes = error.changes if isinstance(error, Signal) else ()
-        self.append(entry, "noted", output, [*changes, {"type": "ended-early"}], False, name)
 
     def close(self) -> None:
         """Take no more records; late ones of abandoned threads are refused."""
@@ -135,8 +149,9 @@ class Journal:
     def checkpoint(self) -> Record:
         """One record that stands for all records so far."""
         with self._lock:
-            return {"seq": self.seq, "at": self.now(), "epoch": self.lease.epoch, "path": "", "status": "checkpoint",
-                    "output": {"entries": self.root.to_dict(), "state": self.state.to_dict(), "aborted": self.aborted}}
+            output = {"entries": self.root.to_dict(), "state": self.state.to_dict(), "aborted": self.aborted}
+            return {"seq": self.seq, "at": self.now(), "epoch": self.lease.epoch, "path": "",
+                    "status": "checkpoint", "output": output}
 
     def _fold(self, record: Record, entry: Optional[Entry] = None) -> None:
         self.seq = record["seq"]

@@ -3,9 +3,9 @@
     python .ci/total.py FOLDER TIER…
 
 What it reads there: `junit/*.xml` and `tox/junit/*.xml` are pytest's reports; `tox.json` says how each tier
-ended; `steps` has a line `name<TAB>passed|failed<TAB>seconds` for each thing that is not a test run. What reported
-no tests counts as one, and so does a tier that ended badly without a failed test. A report without a passed test
-is a failure: it has shown nothing.
+ended; `steps` has a line `name<TAB>passed|failed<TAB>seconds` for each thing that is not a test run. What
+reported no tests counts as one, and so does a tier that ended badly without a failed test. A report without a
+passed test is a failure: it has shown nothing.
 """
 
 import json
@@ -58,7 +58,7 @@ def main(folder, wanted):
     rows = list(steps(folder)) + list(tiers(folder, wanted))
     rows += [(path.stem, report(path)) for path in sorted((folder / "junit").glob("*.xml"))]
     for name, (passed, failed, skipped, seconds) in rows:
-        print("%-14s passed %5d   failed %3d   skipped %3d %8.1f s" % (name, passed, failed, skipped, seconds))
+        print("%-14s passed %5d  failed %3d  skipped %3d %8.1f s" % (name, passed, failed, skipped, seconds))
     passed, failed, skipped = (sum(row[i] for _, row in rows) for i in (0, 1, 2))
     print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
     return 1 if failed else 0

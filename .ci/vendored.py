@@ -72,7 +72,7 @@ def _in_string(text):
     """Return a string literal (or a piece of one) with its import names replaced."""
     # "-m", "minagent" and import_module("minagent"): the literal is the name and nothing else.
     text = re.sub(r"""^([rbufRBUF]*)(['"])minagent\2$""", lambda m: m[1] + m[2] + HOME + m[2], text)
-    text = re.sub(r"\b(import|from|-m) minagent\b(?!\.)", lambda m: m[1] + " " + HOME, text)
+    text = re.sub(r"(\bimport (?:[\w.]+, )*|\bfrom |-m )minagent\b(?!\.)", lambda m: m[1] + HOME, text)
     return re.sub(r"(?<![\w./-])minagent(?=\.[A-Za-z_])(?!\.(?:toml|cfg|py|git)\b)", HOME, text)
 
 

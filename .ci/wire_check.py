@@ -2,9 +2,10 @@
 
     python .ci/wire_check.py FOLDER     in the clone in which the README's first command was run
 
-FOLDER/tap has what the tap keeps, FOLDER/model/log names the model server's own log. The README's first
-block is taken as it is, but for the numbers in its prompt, the tool (`gate_tool:add`, whose result is a random
-token) and `--json`. A small model errs now and then: it gets three draws and must be right once.
+FOLDER/tap has what the tap keeps, FOLDER/model/log names the model server's own log. The README's
+first block is taken as it is, but for the numbers in its prompt, the tool (`gate_tool:add`, whose
+result is a random token) and `--json`. A small model errs now and then: it gets three draws and must
+be right once.
 """
 
 import json

@@ -3,6 +3,7 @@
 Not here: fakes of models and servers; they are products and live in `minagent.testing`.
 """
 
+import importlib.util
 import os
 import tempfile
 from pathlib import Path
@@ -32,6 +33,19 @@ def recordings():
     if in_ci():
         pytest.fail(message)
     return pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def gate_script():
+    """Return a function that loads one of the scripts in .ci by name; they are no package."""
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location("gate_" + name, str(ROOT / ".ci" / (name + ".py")))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 def permissions_bind():

@@ -3,7 +3,6 @@
 Not here: the gate itself, which runs these tests.
 """
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -14,19 +13,11 @@ pytestmark = pytest.mark.checkout
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def helper(name):
-    """Load one of the scripts in .ci, which is no package."""
-    spec = importlib.util.spec_from_file_location("gate_" + name, str(ROOT / ".ci" / (name + ".py")))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 JUNIT = '<testsuites><testsuite tests="{}" failures="{}" errors="{}" skipped="{}" time="1.5"/></testsuites>'
 
 
 @pytest.fixture
-def gate(tmp_path):
+def gate(tmp_path, gate_script):
     """Return a function that lays down what a gate has left and returns (exit code, closing line)."""
     (tmp_path / "tox" / "junit").mkdir(parents=True)
     (tmp_path / "junit").mkdir()
@@ -40,7 +31,7 @@ def gate(tmp_path):
             (tmp_path / "tox" / "junit" / (name + ".xml")).write_text(JUNIT.format(*numbers))
         with open(str(tmp_path / "steps"), "a") as file:
             file.write(steps)
-        code = helper("total").main(tmp_path, list(tiers))
+        code = gate_script("total").main(tmp_path, list(tiers))
         return code, capsys.readouterr().out.splitlines()[-1]
 
     return closing
@@ -98,14 +89,14 @@ REWRITES = [
 
 
 @pytest.mark.parametrize("source, expected", REWRITES)
-def test_only_import_names_are_rewritten(source, expected):
+def test_only_import_names_are_rewritten(gate_script, source, expected):
     """The vendored copy's tests import the copy; prose that names the product stays."""
-    assert helper("vendored").rewritten(source + "\n") == expected + "\n"
+    assert gate_script("vendored").rewritten(source + "\n") == expected + "\n"
 
 
-def test_the_vendored_copy_is_the_package_as_it_is(tmp_path):
+def test_the_vendored_copy_is_the_package_as_it_is(gate_script, tmp_path):
     """Not a byte of the package changes when it moves."""
-    helper("vendored").copy(tmp_path)
+    gate_script("vendored").copy(tmp_path)
     copied = tmp_path / "host" / "_vendor" / "agent_sdk"
     originals = [p for p in (ROOT / "minagent").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
     assert originals
@@ -113,7 +104,7 @@ def test_the_vendored_copy_is_the_package_as_it_is(tmp_path):
         assert (copied / path.relative_to(ROOT / "minagent")).read_bytes() == path.read_bytes()
 
 
-def test_the_readme_blocks_are_found_in_order():
+def test_the_readme_blocks_are_found_in_order(gate_script):
     """Only blocks marked `sh` count."""
     text = "a\n```sh\none\ntwo\n```\n```python\nx\n```\n```sh\nthree\n```\n"
-    assert helper("readme").blocks(text) == ["one\ntwo\n", "three\n"]
+    assert gate_script("readme").blocks(text) == ["one\ntwo\n", "three\n"]

@@ -3,15 +3,14 @@
 Not here: the Python examples of the README, and running the commands (`.ci/run` does, in fresh environments).
 """
 
+import importlib
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys_path = str(ROOT / ".ci")
 
 pytestmark = [
     pytest.mark.checkout,
@@ -20,16 +19,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def commands(monkeypatch):
-    """Return the two blocks."""
-    monkeypatch.syspath_prepend(sys_path)
-    import readme
-    monkeypatch.delitem(sys.modules, "readme")
-    return readme.blocks((ROOT / "README.md").read_text(encoding="utf-8"))[:2]
+def commands(gate_script):
+    """Return the two blocks, as the gate gets them."""
+    return gate_script("readme").blocks((ROOT / "README.md").read_text(encoding="utf-8"))[:2]
 
 
 def test_the_first_command_installs_and_asks_for_something_that_needs_a_tool(commands):
-    """It makes `.venv`, installs the local model and ends in a prompt with two numbers and a tool that exists."""
+    """It makes `.venv`, installs the local model and ends in a prompt with two numbers and a tool."""
     *install, prompt = commands[0].replace("\\\n", " ").strip().splitlines()
     assert any("-m venv .venv" in line for line in install)
     assert any("[local]" in line for line in install)
@@ -37,8 +33,7 @@ def test_the_first_command_installs_and_asks_for_something_that_needs_a_tool(com
     assert "minagent" in words[0] and words[1] == "run"
     assert len(re.findall(r"\d+", words[2])) == 2
     module, _, function = words[words.index("--tool") + 1].partition(":")
-    __import__(module)
-    assert callable(getattr(sys.modules[module], function))
+    assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_the_second_command_runs_the_tests(commands):

@@ -7,12 +7,14 @@ are kept (each member has its file).
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import (
     AlreadyDecided,
     OwnershipLost,
+    RunBusy,
     RunCorrupt,
     RunFinished,
     RunNotFound,
@@ -335,14 +337,14 @@ class RunStore:
             return None
 
     def prune(self, older_than: float, status: str = "finished") -> List[str]:
-        """Delete runs in which nothing has happened for so many seconds.  Returns their ids.
-
-        Raises:
-            RunBusy: If one was taken up meanwhile.
-        """
-        pruned = [head["run_id"] for head in self.list(status, limit=1_000_000_000, older_than=older_than)]
-        for run_id in pruned:
-            self.delete(run_id)
+        """Delete runs in which nothing has happened for so many seconds.  Returns their ids."""
+        pruned = []
+        for head in self.list(status, limit=sys.maxsize, older_than=older_than):
+            try:
+                self.delete(head["run_id"])
+                pruned.append(head["run_id"])
+            except (RunBusy, RunNotFound):  # taken up, or deleted by another one, since it was listed
+                continue
         return pruned
 
 
@@ -361,8 +363,9 @@ def check_turn(lease: Lease, record: Record, seq: int) -> None:
         OwnershipLost: If it is not: two writers are at work.
     """
     if record["seq"] != seq + 1 or record.get("epoch", lease.epoch) != lease.epoch:
-        raise OwnershipLost("record %r of epoch %r came to run %s after record %d in epoch %d; two writers are at work"
-                            % (record["seq"], record.get("epoch"), lease.run_id, seq, lease.epoch), lease.run_id)
+        found = (record["seq"], record.get("epoch"), lease.run_id, seq, lease.epoch)
+        raise OwnershipLost("record %r of epoch %r came to run %s after record %d in epoch %d; "
+                            "two writers are at work" % found, lease.run_id)
 
 
 def _key(run_id: str, head: Mapping[str, Any]) -> str:

@@ -84,12 +84,12 @@ class NullRuns(RunStore):
 
     def _none(self, run_id: str) -> RunNotFound:
         check_run_id(run_id)
-        return RunNotFound('run %s cannot be looked up: the agent has no store, so nothing was kept; '
-                           'pass runs=JsonFileRuns("var/runs") to the agent' % run_id, run_id)
+        return RunNotFound('run %s cannot be looked up: the agent has no store, so nothing was '
+                           'kept; pass runs=JsonFileRuns("var/runs") to the agent' % run_id, run_id)
 
 
 class NullRunLease(Lease):
-    """Keeps nothing but the inbox."""
+    """Keeps the inbox and the blobs, as long as it lives."""
 
     def __init__(self, store: NullRuns, run_id: str, records: List[Record], epoch: int):
         self.run_id = run_id
@@ -97,6 +97,7 @@ class NullRunLease(Lease):
         self.records = records
         self._store = store
         self._inbox: Dict[str, Posted] = {}
+        self._blobs: Dict[str, bytes] = {}
         self._news = Event()
         self._cancelled = False
 
@@ -129,11 +130,15 @@ class NullRunLease(Lease):
         self._news.set()
 
     def put_blob(self, data: bytes) -> str:
-        return sha256(data).hexdigest()
+        sha = sha256(data).hexdigest()
+        self._blobs[sha] = bytes(data)
+        return sha
 
     def get_blob(self, sha: str) -> bytes:
-        raise RunCorrupt("run %s has no blob %s: the agent has no store, so nothing was kept"
-                         % (self.run_id, sha), self.run_id)
+        if sha not in self._blobs:
+            raise RunCorrupt("run %s has no blob %s: the agent has no store, so none is kept after the call"
+                             % (self.run_id, sha), self.run_id)
+        return self._blobs[sha]
 
     def head(self, shown: Mapping[str, Any]) -> None:
         """Nobody looks."""

@@ -1,8 +1,8 @@
 """How a run stands: what its records say to somebody who does not own it.
 
-Finished is a `completed` record.  Open are the suspensions of leaves that nobody decided, and background
-tasks that have not ended.  What is not here: decisions that wait in the inbox (`base` adds them), and what the
-run has come to (the loop's state).
+Finished is a `completed` record.  Open are suspensions that nobody decided, and background tasks that have
+not ended.  What is not here: decisions that wait in the inbox (`base` adds them), and what the run has come
+to (the loop's state).
 """
 
 from __future__ import annotations

@@ -1,0 +1,232 @@
+"""Kernel locks on files: who holds one holds it until it is released or its process ends, however it ends.
+
+A lock belongs to one process.  A process made by fork does not have it, even if it outlives its parent.
+The lock's file is never deleted while it matters.  What is not here: what a lock stands for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from ..errors import RunError
+from .files import open_file, write_all
+
+#: How often a lock is tried again that only those hold who look whether it is held.
+_TRIES = 100
+
+
+class Flock:
+    """flock(2), which belongs to the open file: it also excludes other threads of this process.
+
+    Parameters:
+        fcntl: The module.
+    """
+
+    def __init__(self, fcntl: Any):
+        self._fcntl = fcntl
+
+    def take(self, fd: int) -> bool:
+        """Take the lock if nobody has it."""
+        return self._try(fd, self._fcntl.LOCK_EX)
+
+    def taken(self, fd: int) -> bool:
+        """Whether somebody has the lock."""
+        if not self._try(fd, self._fcntl.LOCK_SH):  # two who look do not see each other
+            return True
+        self.drop(fd)
+        return False
+
+    def drop(self, fd: int) -> None:
+        """Give up the lock, for copies of the descriptor in other processes too."""
+        self._fcntl.flock(fd, self._fcntl.LOCK_UN)
+
+    def _try(self, fd: int, how: int) -> bool:
+        return _granted(lambda: self._fcntl.flock(fd, how | self._fcntl.LOCK_NB))
+
+
+class ByteLock:
+    """Windows: a lock on one byte, far behind the end of the file so that the file can be read.
+
+    Parameters:
+        msvcrt: The module.
+    """
+
+    _PLACE = 1 << 30
+
+    def __init__(self, msvcrt: Any):
+        self._msvcrt = msvcrt
+
+    def take(self, fd: int) -> bool:
+        """Take the lock if nobody has it."""
+        return _granted(lambda: self._lock(fd, self._msvcrt.LK_NBLCK))
+
+    def taken(self, fd: int) -> bool:
+        """Whether somebody has the lock."""
+        if not self.take(fd):
+            return True
+        self.drop(fd)
+        return False
+
+    def drop(self, fd: int) -> None:
+        """Give up the lock."""
+        self._lock(fd, self._msvcrt.LK_UNLCK)
+
+    def _lock(self, fd: int, how: int) -> None:
+        place = os.lseek(fd, 0, os.SEEK_CUR)
+        os.lseek(fd, self._PLACE, os.SEEK_SET)
+        try:
+            self._msvcrt.locking(fd, how, 1)
+        finally:
+            os.lseek(fd, place, os.SEEK_SET)
+
+
+def _granted(ask: Any) -> bool:
+    try:
+        ask()
+        return True
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK):
+            return False
+        raise RunError("the file system has no working locks (%s); keep runs on a local disk"
+                       % error) from error
+
+
+def kernel() -> Any:
+    """The kind of locks that this system has."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        return ByteLock(msvcrt)
+    return Flock(fcntl)
+
+
+class Held:
+    """A lock that this process holds.
+
+    Attributes:
+        fds: Descriptors that a forked child closes, the lock's own first.
+        news: Set by threads of this process that have something for the holder.
+    """
+
+    def __init__(self, fd: int, key: Tuple[int, int], kind: Any):
+        self.fds = [fd]
+        self.news = threading.Event()
+        self._key = key
+        self._kind = kind
+
+    def sign(self) -> None:
+        """Say in the lock's file who has it.  For people only, so that it may fail."""
+        host = os.uname().nodename if hasattr(os, "uname") else "this machine"
+        try:
+            os.ftruncate(self.fds[0], 0)
+            write_all(self.fds[0], ("process %d on %s\n" % (os.getpid(), host)).encode())
+        except OSError:
+            pass
+
+    def release(self) -> None:
+        """Give up the lock; again is harmless, and so is a forked child that does it."""
+        with _guard:
+            if _held.get(self._key) is not self:
+                return
+            self._kind.drop(self.fds[0])  # before the close: a child may have a copy of the descriptor
+            os.close(self.fds[0])
+            del _held[self._key]
+
+
+_held: Dict[Tuple[int, int], Held] = {}
+_guard = threading.Lock()  # guards _held and _watching, and keeps forks out between opening and noting a lock
+_watching = False
+
+
+def take(path: str) -> Optional[Held]:
+    """Take the lock on a file, which is made if it is not there.
+
+    Returns:
+        The lock, or None if somebody has it, this process included.
+
+    Raises:
+        FileNotFoundError: If its folder is not there.
+    """
+    kind = kernel()
+    with _guard:
+        _watch_forks()
+        while True:
+            if _key(path) in _held:
+                return None
+            fd = open_file(path, os.O_RDWR | os.O_CREAT)
+            try:
+                info = os.fstat(fd)
+                got = _take(kind, fd)
+                current = got and _key(path) == (info.st_dev, info.st_ino)
+            except BaseException:
+                os.close(fd)
+                raise
+            if current:
+                held = _held[info.st_dev, info.st_ino] = Held(fd, (info.st_dev, info.st_ino), kind)
+                return held
+            os.close(fd)
+            if not got:
+                return None
+            # The folder was moved away while we waited, and another file has the name now: try that one.
+
+
+def _take(kind: Any, fd: int) -> bool:
+    for _ in range(_TRIES):
+        if kind.take(fd):
+            return True
+        if kind.taken(fd):
+            return False
+        time.sleep(random.random() / 1000)  # somebody was just looking
+    return False
+
+
+def taken(path: str) -> bool:
+    """Whether somebody has the lock on a file, this process included."""
+    if holder(path) is not None:
+        return True
+    try:
+        fd = open_file(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        found: bool = kernel().taken(fd)
+        return found
+    finally:
+        os.close(fd)
+
+
+def holder(path: str) -> Optional[Held]:
+    """The lock on a file, if this process has it."""
+    with _guard:
+        return _held.get(_key(path))
+
+
+def _key(path: str) -> Tuple[int, int]:
+    try:
+        info = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return -1, -1
+    return info.st_dev, info.st_ino
+
+
+def _watch_forks() -> None:
+    global _watching
+    if not _watching and hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_drop_all)
+        _watching = True
+
+
+def _drop_all() -> None:
+    """In a new child: the locks are the parent's.  Closing a copy of the descriptor leaves them taken."""
+    fds: List[int] = [fd for held in _held.values() for fd in held.fds]
+    _held.clear()
+    _guard.release()
+    for fd in fds:
+        os.close(fd)

@@ -279,12 +279,13 @@ class Signal(BaseException):
 
     status = "noted"
     rank = 0
+    default_changes: Sequence[Mapping[str, Any]] = ()
 
     def __init__(self, reason: str = "", output: Any = None, changes: Sequence[Mapping[str, Any]] = ()):
         super().__init__(reason)
         self.reason = reason
         self.output = output
-        self.changes: List[Mapping[str, Any]] = list(changes)
+        self.changes: List[Mapping[str, Any]] = list(changes or self.default_changes)
 
 
 class Suspend(Signal):
@@ -306,6 +307,7 @@ class LimitReached(Signal):
     """A limit of tokens, cost, tool calls or time was reached; the run can be resumed with a new one."""
 
     rank = 2
+    default_changes = ({"type": "ended-early"},)
 
 
 class Abort(Signal):
@@ -319,3 +321,4 @@ class Cancelled(Signal):
     """Somebody cancelled the run; it can be resumed."""
 
     rank = 4
+    default_changes = ({"type": "ended-early"},)

@@ -108,7 +108,7 @@ class Tool:
         self._examples = tuple(examples)
         self._made: Optional[_Made] = None
         self.__doc__ = getattr(function, "__doc__", None)
-        self.__name__ = name or getattr(function, "__name__", type(function).__name__)
+        self.__name__ = name or _function_name(function)
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,13 @@ class Tool:
 
     @property
     def name(self) -> str:
-        return self.spec.name
+        """What the model calls it; known without making the schema."""
+        return self.__name__
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the model is told, as 16 hexadecimal digits."""
+        return self._make().digest
 
     @property
     def spec(self) -> ToolSpec:
@@ -170,7 +176,7 @@ class Tool:
 
     def _make(self) -> "_Made":
         if self._made is None:
-            self._made = _make(self, self._name, self._description, self._parameters, self._examples)
+            self._made = _make(self, self._description, self._parameters, self._examples)
         return self._made
 
 
@@ -180,21 +186,35 @@ class _Made:
 
     spec: ToolSpec
     validator: Any
-    context_parameter: Optional[str]
-    bind: Optional[Callable[[Dict[str, Any]], Dict[str, Any]]]
+    context_parameter: Optional[str] = None
+    bind: Optional[Callable[[Dict[str, Any]], Dict[str, Any]]] = None
+
+    @property
+    def digest(self) -> str:
+        from hashlib import sha256
+        from json import dumps
+
+        return sha256(dumps(self.spec.to_dict(), sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _make(tool: Tool, name: Optional[str], description: Optional[str], parameters: Optional[Mapping[str, Any]],
+def _make(tool: Tool, description: Optional[str], parameters: Optional[Mapping[str, Any]],
           examples: Tuple[Mapping[str, Any], ...]) -> _Made:
     from .schema import Validator, function_schema
 
     if parameters is not None:
-        spec = ToolSpec(_checked_name(name or tool.__name__), description or "", parameters, examples)
-        return _Made(spec, _checked(Validator(parameters)), None, None)
+        spec = ToolSpec(_checked_name(tool.name), description or "", parameters, examples)
+        return _Made(spec, _checked(Validator(parameters)))
     made = function_schema(tool.function)
-    spec = ToolSpec(_checked_name(name or made.name), made.description if description is None else description,
+    spec = ToolSpec(_checked_name(tool.name), made.description if description is None else description,
                     made.parameters, examples)
     return _Made(spec, Validator(spec.parameters), made.context_parameter, made.bind)
+
+
+def _function_name(function: Any) -> str:
+    while hasattr(function, "func") and not hasattr(function, "__name__"):  # functools.partial
+        function = function.func
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
 
 
 def _checked(validator: Any) -> Any:

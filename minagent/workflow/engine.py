@@ -175,6 +175,13 @@ class Engine:
                     taken.append(suspension["id"])
         return taken
 
+    def close(self) -> None:
+        """Let the executor's threads go; nothing more is run."""
+        with self._executor_lock:
+            executor, self._executor = self._executor, None
+        if executor is not None and not self._foreign:
+            executor.shutdown(wait=False)
+
     # Visiting: each takes (node, entry, value, mode) and returns what is handed on.
 
     def visit(self, node: Node, entry: Entry, value: Any, mode: int) -> Any:

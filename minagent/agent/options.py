@@ -1,0 +1,271 @@
+"""Options: what a call may say, checked and merged once, in the caller's thread.
+
+Values travel as JSON and are recorded; live options are objects of the caller's and are given again to a
+resume.  What is not here: what the options do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
+
+from ..errors import ConfigError, EncodeError, UnknownOption, did_you_mean
+from ..loop.limits import Limits
+from ..messages import Message
+from ..schema import encode
+
+DEFAULT_MAX_STEPS = 20
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Options of generate and stream, and defaults of an agent; for editors and type checkers.
+
+    Attributes:
+        model: A `LanguageModel`, "provider/model", a list of them (fallbacks), or a callable of the request context.
+        instructions: System text, or a callable of the request context.
+        system: Added to the system text for one call.
+        context: Messages put before the history and never stored in it.
+        tools: Tools, functions, methods; or a callable of the request context that returns them.
+        active_tools: Names of the tools that the model is told of (default: all).
+        tool_choice: "auto" (default), "none", "required" or ``{"name": ...}``.
+        max_steps: Steps at most, 1 or more (default 20); reaching it ends with finish_reason "max-steps".
+        final_answer_at_max_steps: Ask for one last answer without tools then (default False).
+        stop_when: Condition over the finished steps; ends with finish_reason "stop".
+        limits: `Limits`, or None.
+        deadline: Seconds from each start, or None.
+        temperature, top_p, max_output_tokens, stop_sequences, seed, reasoning_effort: Sampling settings.
+        provider_options: Members merged into the provider's request body.
+        retries: Tries of a failed model call before its first byte, 0 or more (default 2).
+        thread_id: Memory thread.
+        resource_id: Its owner.
+        run_id: Id of the run; given twice it is the same run.
+        request_context: JSON dict of the request, recorded.
+        deps: Any object, handed to tools and hooks as ``ctx.deps``, never stored.
+        processors: Processors; those of a call are added to the agent's.
+        max_processor_retries: Rejected answers of one step that are asked for again (default 2).
+        require_tool_approval: True, False (default) or a predicate (args, ctx), for all tools.
+        tool_concurrency: Calls that run at once, 1 or more (default 8).
+        tool_timeout: Seconds for each tool call, or None.
+        background_wait: "wait" (default) or "suspend" while background tasks are open at the end.
+        on_step: Called with each finished StepResult.
+        on_chunk: Called with each chunk.
+        metadata: JSON dict, kept with the run.
+    """
+
+    model: Any
+    instructions: Any
+    system: str
+    context: Sequence[Any]
+    tools: Any
+    active_tools: Sequence[str]
+    tool_choice: Any
+    max_steps: int
+    final_answer_at_max_steps: bool
+    stop_when: Callable[[Sequence[Any]], bool]
+    limits: Optional[Limits]
+    deadline: Optional[float]
+    temperature: float
+    top_p: float
+    max_output_tokens: int
+    stop_sequences: Sequence[str]
+    seed: int
+    reasoning_effort: str
+    provider_options: Mapping[str, Any]
+    retries: int
+    thread_id: str
+    resource_id: str
+    run_id: str
+    request_context: Mapping[str, Any]
+    deps: Any
+    processors: Sequence[Any]
+    max_processor_retries: int
+    require_tool_approval: Any
+    tool_concurrency: int
+    tool_timeout: Optional[float]
+    background_wait: str
+    on_step: Callable[[Any], Any]
+    on_chunk: Callable[[Any], Any]
+    metadata: Mapping[str, Any]
+
+
+#: Names that other SDKs use -> what to use here.
+HINTS = {
+    "max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens", "max_turns": "max_steps",
+    "max_iterations": "max_steps", "recursion_limit": "max_steps", "max_rounds": "max_steps", "timeout": "deadline",
+    "prompt": "messages", "input": "messages", "user_prompt": "messages", "message_history": "messages",
+    "system_prompt": "instructions", "context_variables": "deps", "dependencies": "deps", "session_id": "thread_id",
+    "thread": "thread_id", "resource": "resource_id", "user_id": "resource_id", "max_retries": "retries",
+    "stop": "stop_sequences", "callbacks": "on_step and on_chunk", "functions": "tools", "toolsets": "tools",
+    "hooks": "processors", "middleware": "processors", "guardrails": "processors", "abort_signal": "agent.cancel(run_id)",
+    "stream": "agent.stream(...)", "parallel_tool_calls": "an option of the model object", "top_k": "provider_options",
+    "model_settings": "temperature, top_p, max_output_tokens and their neighbours", "handoffs": "tools",
+}
+
+#: Options that are objects of the caller's.  (instructions and require_tool_approval are values unless callable.)
+LIVE = ("model", "tools", "stop_when", "deps", "processors", "on_step", "on_chunk")
+
+#: Those whose loss a resume must not pass over in silence.
+GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "instructions", "require_tool_approval")
+
+
+def check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuse an option that does not exist.
+
+    Raises:
+        UnknownOption: With the nearest name, or what this SDK calls it.
+    """
+    for name in given:
+        if name not in known:
+            hint = "; use %s" % HINTS[name] if name in HINTS else did_you_mean(name, known)
+            raise UnknownOption("unknown option %r for %s%s" % (name, where, hint))
+
+
+def merged(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> Dict[str, Any]:
+    """The call over the agent's defaults; processors are added."""
+    options = dict(defaults, **{name: value for name, value in call.items()})
+    options["processors"] = [*defaults.get("processors", ()), *call.get("processors", ())]
+    return options
+
+
+def split(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """Options as (values as JSON, live ones).
+
+    Raises:
+        ConfigError: If a value is not allowed.
+    """
+    values: Dict[str, Any] = {}
+    live: Dict[str, Any] = {}
+    for name, value in options.items():
+        if name in LIVE or (name in ("instructions", "require_tool_approval") and callable(value)):
+            live[name] = value
+        elif value is not None:
+            check = CHECKS.get(name)
+            values[name] = check(name, value) if check is not None else value
+    values.setdefault("max_steps", DEFAULT_MAX_STEPS)
+    return values, live
+
+
+# Checks: each returns the value as JSON, or refuses it.
+
+
+def _refuse(name: str, value: Any, expected: str) -> ConfigError:
+    return ConfigError("option %s is %r; expected %s" % (name, value, expected))
+
+
+def _whole(least: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise _refuse(name, value, "a whole number of %d or more" % least)
+        return value
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise _refuse(name, value, "seconds above 0, or None")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise _refuse(name, value, "a number")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _refuse(name, value, "text")
+    return value
+
+
+def _texts(name: str, value: Any) -> List[str]:
+    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        raise _refuse(name, value, "a list of texts")
+    return list(value)
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(name, value, "True or False")
+    return value
+
+
+def _json_dict(name: str, value: Any) -> Dict[str, Any]:
+    try:
+        data = encode(value)
+    except EncodeError as error:
+        raise ConfigError("option %s is no JSON: %s" % (name, error)) from error
+    if not isinstance(data, dict):
+        raise _refuse(name, value, "a dict")
+    return data
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if value not in allowed:
+            raise _refuse(name, value, "one of " + ", ".join(map(repr, allowed)))
+        return str(value)
+
+    return check
+
+
+def _tool_choice(name: str, value: Any) -> Any:
+    if value in ("auto", "none", "required"):
+        return value
+    if isinstance(value, Mapping) and set(value) == {"name"} and isinstance(value["name"], str):
+        return dict(value)
+    raise _refuse(name, value, "'auto', 'none', 'required' or {'name': a tool's name}")
+
+
+def _limits(name: str, value: Any) -> Dict[str, Any]:
+    if not isinstance(value, (Limits, Mapping)):
+        raise _refuse(name, value, "Limits(...)")
+    return (value if isinstance(value, Limits) else Limits.from_dict(value)).to_dict()
+
+
+def _messages(name: str, value: Any) -> List[Dict[str, Any]]:
+    return [message.to_dict() for message in to_messages(value, "option context")]
+
+
+CHECKS: Dict[str, Callable[[str, Any], Any]] = {
+    "instructions": _text, "system": _text, "context": _messages, "active_tools": _texts, "tool_choice": _tool_choice,
+    "max_steps": _whole(1), "final_answer_at_max_steps": _flag, "limits": _limits, "deadline": _seconds,
+    "temperature": _number, "top_p": _number, "max_output_tokens": _whole(1), "stop_sequences": _texts, "seed": _whole(0),
+    "reasoning_effort": _text, "provider_options": _json_dict, "retries": _whole(0), "thread_id": _text,
+    "resource_id": _text, "run_id": _text, "request_context": _json_dict, "max_processor_retries": _whole(0),
+    "require_tool_approval": _flag, "tool_concurrency": _whole(1), "tool_timeout": _seconds,
+    "background_wait": _choice("wait", "suspend"), "metadata": _json_dict,
+}
+
+
+# Messages.
+
+
+def to_messages(messages: Any, where: str = "messages") -> List[Message]:
+    """Messages from what a caller may give: a string, strings, `Message`s, or dicts in OpenAI's form.
+
+    Raises:
+        ConfigError: If nothing is said, or something is none of these.
+    """
+    items = [messages] if isinstance(messages, (str, Message, Mapping)) else messages
+    if isinstance(items, (bytes, type(None))) or not hasattr(items, "__iter__"):
+        raise ConfigError("%s is %r; expected a text, a list of texts, Messages, or dicts with role and content"
+                          % (where, messages))
+    made = [_to_message(item, where) for item in items]
+    if not any(part for message in made for part in message.parts if getattr(part, "text", "x").strip()):
+        raise ConfigError("%s says nothing; expected a text that is not empty" % where)
+    return made
+
+
+def _to_message(item: Any, where: str) -> Message:
+    if isinstance(item, Message):
+        return item
+    if isinstance(item, str):
+        return Message.user(item)
+    if not isinstance(item, Mapping) or "role" not in item:
+        raise ConfigError("%s holds %r; expected a text, a Message, or a dict with role and content" % (where, item))
+    if "parts" in item:
+        return Message.from_dict(item)
+    from .openai_messages import from_openai
+
+    return from_openai(item)

@@ -1,0 +1,1 @@
+"""prepare-stream: the outermost workflow, once per run; one file for each of its places."""

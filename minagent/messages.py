@@ -41,7 +41,7 @@ class TextPart:
         return {"type": "text", "text": self.text, "provider_metadata": self.provider_metadata}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "TextPart":
+    def from_dict(cls, data: Mapping[str, Any]) -> TextPart:
         return cls(data.get("text", ""), data.get("provider_metadata"))
 
 
@@ -67,7 +67,7 @@ class ReasoningPart:
                        provider_metadata=self.provider_metadata)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ReasoningPart":
+    def from_dict(cls, data: Mapping[str, Any]) -> ReasoningPart:
         return cls(data.get("text", ""), data.get("signature"), data.get("redacted"), data.get("provider_metadata"))
 
 
@@ -96,11 +96,11 @@ class FilePart:
                               % ("neither" if self.data is None else "both"))
 
     @classmethod
-    def from_bytes(cls, data: bytes, media_type: str, filename: Optional[str] = None) -> "FilePart":
+    def from_bytes(cls, data: bytes, media_type: str, filename: Optional[str] = None) -> FilePart:
         return cls(media_type, data=base64.b64encode(data).decode("ascii"), filename=filename)
 
     @classmethod
-    def from_path(cls, path: Any, media_type: Optional[str] = None) -> "FilePart":
+    def from_path(cls, path: Any, media_type: Optional[str] = None) -> FilePart:
         """Read a file; the media type is guessed from its name if it is not given.
 
         Raises:
@@ -127,7 +127,7 @@ class FilePart:
                        filename=self.filename, provider_metadata=self.provider_metadata)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "FilePart":
+    def from_dict(cls, data: Mapping[str, Any]) -> FilePart:
         return cls(data.get("media_type", ""), data.get("data"), data.get("url"), data.get("filename"),
                    data.get("provider_metadata"))
 
@@ -166,7 +166,7 @@ class ToolCallPart:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ToolCallPart":
+    def from_dict(cls, data: Mapping[str, Any]) -> ToolCallPart:
         return cls(data["call_id"], data["name"], data.get("args"), data.get("raw_args", ""),
                    data.get("provider_metadata"), bool(data.get("provider_executed", False)))
 
@@ -191,7 +191,7 @@ class ToolResultPart:
     output: Any = None
     is_error: bool = False
     kind: Optional[str] = None
-    content: Tuple["Part", ...] = ()
+    content: Tuple[Part, ...] = ()
     provider_metadata: Metadata = None
     type: ClassVar[str] = "tool-result"
 
@@ -209,7 +209,7 @@ class ToolResultPart:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ToolResultPart":
+    def from_dict(cls, data: Mapping[str, Any]) -> ToolResultPart:
         content = tuple(part_from_dict(item) for item in data.get("content", ()))
         return cls(data["call_id"], data.get("name", ""), data.get("output"), bool(data.get("is_error", False)),
                    data.get("kind"), content, data.get("provider_metadata"))
@@ -259,20 +259,20 @@ class Message:
             object.__setattr__(self, "parts", tuple(self.parts))
 
     @classmethod
-    def user(cls, text: str = "", files: Sequence[FilePart] = (), **members: Any) -> "Message":
+    def user(cls, text: str = "", files: Sequence[FilePart] = (), **members: Any) -> Message:
         """A message of the user: text, then files."""
         return cls("user", (((TextPart(text),) if text else ()) + tuple(files)), **members)
 
     @classmethod
-    def system(cls, text: str, **members: Any) -> "Message":
+    def system(cls, text: str, **members: Any) -> Message:
         return cls("system", (TextPart(text),), **members)
 
     @classmethod
-    def assistant(cls, text: str = "", calls: Sequence[ToolCallPart] = (), **members: Any) -> "Message":
+    def assistant(cls, text: str = "", calls: Sequence[ToolCallPart] = (), **members: Any) -> Message:
         return cls("assistant", (((TextPart(text),) if text else ()) + tuple(calls)), **members)
 
     @classmethod
-    def tool(cls, results: Sequence[ToolResultPart], **members: Any) -> "Message":
+    def tool(cls, results: Sequence[ToolResultPart], **members: Any) -> Message:
         """The results of the calls of one assistant message, in the order of the calls."""
         return cls("tool", tuple(results), **members)
 
@@ -294,7 +294,7 @@ class Message:
     def tool_results(self) -> List[ToolResultPart]:
         return [part for part in self.parts if type(part) is ToolResultPart]
 
-    def recorded(self, id: str, created_at: float) -> "Message":
+    def recorded(self, id: str, created_at: float) -> Message:
         """A copy with id and time, unless it has them already."""
         return replace(self, id=self.id or id, created_at=self.created_at or created_at)
 
@@ -309,6 +309,6 @@ class Message:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Message":
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
         return cls(data["role"], tuple([part_from_dict(part) for part in data.get("parts", ())]), data.get("id", ""),
                    data.get("created_at", 0.0), data.get("metadata", {}))

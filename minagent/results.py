@@ -43,7 +43,7 @@ class Usage:
         """Input plus output, or None if both are unknown."""
         return _sum(self.input_tokens, self.output_tokens)
 
-    def __add__(self, other: "Usage") -> "Usage":
+    def __add__(self, other: Usage) -> Usage:
         unknown = (self.input_tokens is None or other.input_tokens is None
                    or self.output_tokens is None or other.output_tokens is None)
         return Usage(_sum(self.input_tokens, other.input_tokens), _sum(self.output_tokens, other.output_tokens),
@@ -59,8 +59,9 @@ class Usage:
         return data
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Usage":
-        return cls(*[data.get(key) for key in USAGE_KEYS], partial=bool(data.get("partial", False)))
+    def from_dict(cls, data: Mapping[str, Any]) -> Usage:
+        members: Dict[str, Any] = {key: data.get(key) for key in USAGE_KEYS}
+        return cls(**members, partial=bool(data.get("partial", False)))
 
 
 #: The neutral element of `+`.
@@ -95,7 +96,7 @@ class Tripwire:
         return _filled(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Tripwire":
+    def from_dict(cls, data: Mapping[str, Any]) -> Tripwire:
         return cls(**{key: data[key] for key in _names(cls) if key in data})
 
 
@@ -133,7 +134,7 @@ class Suspension:
         return _filled(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Suspension":
+    def from_dict(cls, data: Mapping[str, Any]) -> Suspension:
         known = {key: data[key] for key in _names(cls) if key in data}
         known["agent_path"] = tuple(known.get("agent_path", ()))
         return cls(**known)
@@ -249,7 +250,7 @@ class StepResult:
         return _filled(self)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "StepResult":
+    def from_dict(cls, data: Mapping[str, Any]) -> StepResult:
         known = {key: data[key] for key in _names(cls) if key in data}
         known["tool_calls"] = tuple(ToolCallPart.from_dict(item) for item in data.get("tool_calls", ()))
         known["tool_results"] = tuple(ToolResultPart.from_dict(item) for item in data.get("tool_results", ()))
@@ -316,7 +317,7 @@ class FullOutput(Generic[T]):
     error: Optional[Json] = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def raise_unless_finished(self) -> "FullOutput[T]":
+    def raise_unless_finished(self) -> FullOutput[T]:
         """Return self if the run ended by itself, like `requests.Response.raise_for_status`.
 
         Raises:

@@ -123,12 +123,12 @@ class Tool:
             return self
         return self.renamed(function=self.function.__get__(instance, owner))
 
-    def renamed(self, name: Optional[str] = None, function: Optional[Callable[..., Any]] = None) -> "Tool":
+    def renamed(self, name: Optional[str] = None, function: Optional[Callable[..., Any]] = None) -> Tool:
         """Return a copy with another name or function."""
         return Tool(function or self.function, name=name or self._name, description=self._description,
                     parameters=self._parameters, examples=self._examples, policy=self.policy)
 
-    def with_policy(self, **members: Any) -> "Tool":
+    def with_policy(self, **members: Any) -> Tool:
         """Return a copy with some members of the policy replaced."""
         return Tool(self.function, name=self._name, description=self._description, parameters=self._parameters,
                     examples=self._examples, policy=replace(self.policy, **members))
@@ -174,7 +174,7 @@ class Tool:
             values[made.context_parameter] = ctx
         return self.function(**values)
 
-    def _make(self) -> "_Made":
+    def _make(self) -> _Made:
         if self._made is None:
             self._made = _make(self, self._description, self._parameters, self._examples)
         return self._made

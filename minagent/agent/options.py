@@ -126,8 +126,13 @@ def merged(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> Dict[str, An
     return options
 
 
-def split(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """Options as (values as JSON, live ones).
+def to_be_given_again(given: Mapping[str, Any]) -> List[str]:
+    """Names of the live options that a call gave and that a resume must give again."""
+    return sorted(name for name in GIVEN_AGAIN if given.get(name) and (name in LIVE or callable(given[name])))
+
+
+def split(options: Mapping[str, Any], defaults: bool = True) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """Options as (values as JSON, live ones), the values with this SDK's defaults.
 
     Raises:
         ConfigError: If a value is not allowed.
@@ -140,7 +145,8 @@ def split(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         elif value is not None:
             check = CHECKS.get(name)
             values[name] = check(name, value) if check is not None else value
-    values.setdefault("max_steps", DEFAULT_MAX_STEPS)
+    if defaults:
+        values.setdefault("max_steps", DEFAULT_MAX_STEPS)
     return values, live
 
 

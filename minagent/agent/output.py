@@ -45,7 +45,7 @@ def full_output(state: RunState, finish_reason: Optional[str] = None,
         attempts=tuple(state.attempts), run_id=state.run_id, thread_id=state.options.get("thread_id"),
         snapshot=snapshot, warnings=tuple(state.warnings),
         error=(state.ended or {}).get("error") if reason == "error" else None,
-        metadata=state.edits.get("metadata", state.options.get("metadata") or {}))
+        metadata=state.edits.get("metadata") or state.options.get("metadata") or {})
 
 
 def reason_of(state: RunState) -> str:
@@ -143,7 +143,7 @@ class AgentStream:
             self._sink.leave()
             self._finish()
 
-    def __enter__(self) -> "AgentStream":
+    def __enter__(self) -> AgentStream:
         return self
 
     def __exit__(self, *error: Any) -> None:

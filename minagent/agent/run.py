@@ -172,7 +172,8 @@ class Run:
 def snapshot_of(journal: Journal) -> Dict[str, Any]:
     """A run as one JSON-able record, which `Agent.resume` takes."""
     record = journal.checkpoint()
-    record["output"].update(schema=SCHEMA, run_id=journal.run_id, agent=journal.state.agent)
+    state: Any = journal.state
+    record["output"].update(schema=SCHEMA, run_id=journal.run_id, agent=state.agent)
     return record
 
 

@@ -31,14 +31,14 @@ class DaemonExecutor(Executor):
         self._wrapper = wrapper
         self._ready = threading.Condition()  # guards all below
         self._jobs: Deque[Job] = deque()
-        self._running: Set["Future[Any]"] = set()
-        self._abandoned: Set["Future[Any]"] = set()
+        self._running: Set[Future[Any]] = set()
+        self._abandoned: Set[Future[Any]] = set()
         self._workers = 0
         self._idle = 0
         self._closed = False
 
-    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "Future[Any]":  # type: ignore[override]
-        future: "Future[Any]" = Future()
+    def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:  # type: ignore[override]
+        future: Future[Any] = Future()
         with self._ready:
             if self._closed:
                 raise RuntimeError("this DaemonExecutor was shut down")
@@ -49,7 +49,7 @@ class DaemonExecutor(Executor):
                 self._start_worker()
         return future
 
-    def abandon(self, future: "Future[Any]") -> None:
+    def abandon(self, future: Future[Any]) -> None:
         """Give the place of a running job to another one; its result, if one ever comes, is dropped."""
         with self._ready:
             if future in self._running:

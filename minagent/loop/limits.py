@@ -40,7 +40,7 @@ class Limits:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Limits":
+    def from_dict(cls, data: Mapping[str, Any]) -> Limits:
         return cls(**data)
 
 

@@ -20,7 +20,6 @@ from .executor import DaemonExecutor
 from .limits import Limits
 from .state import RunState
 
-
 #: The built-in tool that is offered once a result was cut for the model.
 READ_TOOL = "read_tool_result"
 

@@ -52,7 +52,7 @@ class OpenStep:
                 "notes": self.notes}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "OpenStep":
+    def from_dict(cls, data: Mapping[str, Any]) -> OpenStep:
         step = cls(data["started_at"])
         step.attempts, step.answered, step.accepted = data["attempts"], data["answered"], data["accepted"]
         step.held, step.rejected, step.notes = dict(data["held"]), list(data["rejected"]), list(data["notes"])
@@ -151,7 +151,8 @@ class RunState:
 
     def processor_state_of(self, id: str) -> Json:
         """A copy of a processor's recorded state, for its context to change."""
-        return _copy(self.processor_state.get(id, {}))
+        state: Json = _copy(self.processor_state.get(id, {}))
+        return state
 
     def _new_id(self) -> str:
         """An id for a message: unique, and the same whenever the journal is folded."""

@@ -25,10 +25,10 @@ class StopCondition:
     def __call__(self, steps: Sequence[StepResult]) -> bool:
         return bool(self._ask(steps))
 
-    def __or__(self, other: Condition) -> "StopCondition":
+    def __or__(self, other: Condition) -> StopCondition:
         return StopCondition(lambda steps: self(steps) or bool(other(steps)))
 
-    def __and__(self, other: Condition) -> "StopCondition":
+    def __and__(self, other: Condition) -> StopCondition:
         return StopCondition(lambda steps: self(steps) and bool(other(steps)))
 
 

@@ -59,7 +59,7 @@ class QueueSink(Sink):
     watched = True
 
     def __init__(self, size: int = 64):
-        self._queue: "queue.Queue[Sequence[Chunk]]" = queue.Queue(size)
+        self._queue: queue.Queue[Sequence[Chunk]] = queue.Queue(size)
         self._left = False
 
     def send(self, chunks: Sequence[Chunk]) -> None:

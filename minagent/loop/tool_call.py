@@ -244,7 +244,7 @@ def _bounded(ctx: Any, work: Callable[[], Any], timeout: float) -> Any:
     raise _TimedOut(timeout)
 
 
-def _note_late(ctx: Any, late: "Future[Any]") -> None:
+def _note_late(ctx: Any, late: Future[Any]) -> None:
     """A result that came after the call was given up is dropped; that it came is noted if the run is still ours."""
     error = late.exception()
     try:

@@ -40,7 +40,7 @@ class StepInput:
     tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def replace(self, **members: Any) -> "StepInput":
+    def replace(self, **members: Any) -> StepInput:
         """Return a copy in which members are replaced."""
         return replace(self, **members)
 

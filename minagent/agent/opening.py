@@ -1,0 +1,156 @@
+"""Opening a run: made new, found by its id, or loaded to be resumed.
+
+What is not here: driving it (`run`), and the live side that the agent fills in (`agent`).
+"""
+
+from __future__ import annotations
+
+import time
+from hashlib import sha256
+from json import dumps
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from .._util import new_run_id
+from ..errors import (
+    AlreadyDecided,
+    ConfigError,
+    ResumeMismatch,
+    RunConflict,
+    RunFinished,
+    UnknownSuspension,
+)
+from ..messages import Message
+from ..results import FullOutput
+from ..runs.null import NullRuns
+from . import options as opts
+from .output import full_output, open_suspensions
+from .run import SCHEMA, Run, decisions_by_id, folded
+
+#: Value options that a resume may replace.
+REPLACED = ("limits", "max_steps", "deadline", "request_context")
+
+
+class Opener:
+    """Opens the runs of one agent.
+
+    Parameters:
+        agent: Name of the agent.
+        runs: Its store.
+        max_recoveries: Starts without progress after which a run is refused.
+    """
+
+    def __init__(self, agent: str, runs: Any, max_recoveries: int):
+        self.agent = agent
+        self.runs = runs
+        self.max_recoveries = max_recoveries
+
+    # A new run, or one of that id.
+
+    def create(self, messages: Sequence[Message], values: Dict[str, Any], given_live: Sequence[str]) -> Any:
+        """Record what is asked, and own the run.
+
+        Returns:
+            A `Run`; or the FullOutput of a run of that id that has ended or waits.
+
+        Raises:
+            RunBusy, RunConflict: If there is a run of that id that goes on, or that was asked something else.
+        """
+        run_id = values.pop("run_id", None) or new_run_id()
+        said = [message.to_dict() for message in messages]
+        output = {"schema": SCHEMA, "agent": self.agent, "options": values, "messages": said, "digest": digest(said)}
+        output.update({name: values[name] for name in ("thread_id", "resource_id", "metadata") if values.get(name)})
+        if given_live:
+            output["live"] = list(given_live)
+        record = {"seq": 1, "at": time.time(), "epoch": 1, "path": "", "status": "created", "output": output,
+                  "changes": [{"type": "input-added"}]}
+        lease = self.runs.create(run_id, record)
+        return Run(lease, self.runs.keeps) if lease is not None else self._existing(run_id, digest(said))
+
+    def _existing(self, run_id: str, asked: str) -> Any:
+        state = folded(run_id, self.runs.read(run_id))
+        if state.digest != asked or state.agent != self.agent:
+            other = "" if state.agent == self.agent else " for agent %r" % state.agent
+            raise RunConflict("run %s exists with other input%s; choose another run_id" % (run_id, other), run_id)
+        waiting = {item.id for item in open_suspensions(state)}
+        if state.finished or (state.status == "waiting" and not waiting & set(self.runs.inbox(run_id))):
+            output: FullOutput[Any] = full_output(state)
+            return output
+        run = Run(self.runs.acquire(run_id), self.runs.keeps)
+        run.own({}, self.max_recoveries)
+        return run
+
+    # A run to go on with.
+
+    def load(self, resumed: Any, decisions: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Run:
+        """Post decisions, then own the run.
+
+        Raises:
+            RunFinished: If there is nothing to resume; with its output.
+            ResumeMismatch: If it is another agent's, or something live is missing.
+        """
+        overrides, _ = opts.split({name: given[name] for name in REPLACED if given.get(name) is not None}, False)
+        run = self._snapshot(resumed, decisions) if isinstance(resumed, Mapping) else self._stored(resumed, decisions)
+        try:
+            if run.state.finished:
+                raise RunFinished("run %s has finished; there is nothing to resume" % run.id, run.id, run.output())
+            check_live(run, given, defaults)
+            run.own(overrides, given.get("max_recoveries", self.max_recoveries))
+        except BaseException:
+            run.lease.release()
+            raise
+        return run
+
+    def _stored(self, run_id: str, decisions: Any) -> Run:
+        state = folded(run_id, self.runs.read(run_id))
+        self._check_agent(state)
+        ids = [item.id for item in open_suspensions(state)]
+        try:
+            for id, decision in decisions_by_id(run_id, decisions, ids).items():
+                self.runs.decide(run_id, id, decision)
+        except (AlreadyDecided, RunFinished) as error:
+            error.output = self._output_if_finished(run_id)
+            raise
+        return Run(self.runs.acquire(run_id), self.runs.keeps)
+
+    def _output_if_finished(self, run_id: str) -> Optional[FullOutput[Any]]:
+        state = folded(run_id, self.runs.read(run_id))
+        return full_output(state) if state.finished else None
+
+    def _snapshot(self, snapshot: Mapping[str, Any], decisions: Any) -> Run:
+        from ..runs.decisions import check, plain
+
+        if snapshot.get("status") != "checkpoint":
+            raise ConfigError("resume got a dict that is no snapshot; pass output.snapshot, or a run id")
+        run = Run(NullRuns().restore(snapshot["output"]["run_id"], dict(snapshot)), False)
+        self._check_agent(run.state)
+        waiting = {item.id: item for item in open_suspensions(run.state)}
+        for id, decision in decisions_by_id(run.id, decisions, list(waiting)).items():
+            if id not in waiting:
+                raise UnknownSuspension("run %s has no open suspension %r; open are: %s"
+                                        % (run.id, id, ", ".join(waiting) or "none"), run.id)
+            check(waiting[id].to_dict(), plain(decision, run.id), run.id, time.time())
+            run.lease.post(id, decision)
+        return run
+
+    def _check_agent(self, state: Any) -> None:
+        if state.agent != self.agent:
+            raise ResumeMismatch("run %s belongs to agent %r, not to %r; resume it with that agent"
+                                 % (state.run_id, state.agent, self.agent), state.run_id)
+
+
+def check_live(run: Run, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """See that what is live and was given at the start is there again.
+
+    Raises:
+        ResumeMismatch: If it is not, naming it.
+    """
+    missing: List[str] = [name for name in run.state.live if name not in given and defaults.get(name) is None]
+    if missing:
+        raise ResumeMismatch("run %s was started with %s, which cannot be stored; pass it to resume again"
+                             % (run.id, " and ".join(name + "=" for name in missing)), run.id)
+
+
+def digest(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What was asked, ids and times aside."""
+    said = [{key: value for key, value in message.items() if key not in ("id", "created_at")} for message in messages]
+    return sha256(dumps(said, sort_keys=True, default=str).encode()).hexdigest()

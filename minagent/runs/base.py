@@ -157,6 +157,11 @@ class RunStore:
 
         Returns:
             The lease; None if there is a run of that id.  Of several who create it at once one gets it.
+
+        Raises:
+            EncodeError: If the record is no JSON.
+            RunTooNew: If it is of a newer format.
+            RunError: If it cannot be kept; nothing is left of it then.
         """
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ from . import files, inbox, locks
 from .base import Lease, Posted, Record, RunStore, newest_first
 from .file_lease import CANCEL, HEAD, INBOX, JOURNAL, LOCK, FileLease, read_blob
 from .ids import check_run_id, usable_as_name
-from .records import from_journal, to_line
+from .records import check_schema, from_journal, to_line
 from .standing import Standing
 
 _SHARD = re.compile(r"\d{4}\Z")
@@ -58,6 +58,7 @@ class JsonFileRuns(RunStore):
 
     def create(self, run_id: str, record: Record) -> Optional[Lease]:
         check_run_id(run_id)
+        check_schema(record, run_id)
         line = to_line(record)
         with self._translated(run_id), ExitStack() as undo:
             os.makedirs(self.root, 0o700, exist_ok=True)
@@ -223,7 +224,7 @@ class JsonFileRuns(RunStore):
         try:
             head: Dict[str, Any] = json.loads(files.read_file(os.path.join(folder, HEAD)).decode("utf-8"))
             size = os.stat(os.path.join(folder, JOURNAL)).st_size
-            if head.pop("journal_bytes") != size or head["status"] != "finished":
+            if head.pop("journal_bytes") != size or head.get("status") != "finished":
                 head.pop("status", None)
             return head
         except (OSError, ValueError, KeyError, AttributeError):  # a cache: made again from the journal

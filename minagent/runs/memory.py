@@ -51,6 +51,7 @@ class MemoryRuns(RunStore):
 
     def create(self, run_id: str, record: Record) -> Optional[Lease]:
         check_run_id(run_id)
+        check_schema(record, run_id)
         run = _Run(to_bytes(record), record.get("at", 0.0))
         records = run.read()
         lease = run.owner = MemoryLease(self, run_id, run, records, records[0].get("epoch", 1))

@@ -445,7 +445,7 @@ def test_a_hung_child_is_abandoned_after_the_grace_and_its_late_record_refused()
         call.engine.journal.close()
     assert call.abandoned[0].done()
     assert call.refused == ["run run is closed; a late record of 'each/1' was dropped"] * 2  # its end, its error
-    assert statuses(call.engine) == ["done each/0"]
+    assert statuses(call.engine) == ["done each/0", "noted each/1"]
 
 
 def test_a_deadline_abandons_too_and_is_a_limit():
@@ -454,6 +454,9 @@ def test_a_deadline_abandons_too_and_is_a_limit():
         call.caller.join(PATIENCE)
         assert isinstance(call.caught[0], LimitReached)
         assert (call.caught[0].reason, call.engine.cancel.reason) == ("deadline", "deadline")
+        note = call.engine.journal.lease.records[-1]
+        assert (note["path"], note["signal"], note["output"]) == ("each/1", "LimitReached", {"reason": "deadline"})
+        assert note["changes"] == [{"type": "ended-early"}]
 
 
 def test_a_child_that_listens_is_recorded_within_the_grace(pool):
@@ -485,6 +488,7 @@ def test_items_that_a_cancel_kept_from_starting_are_not_taken_for_done():
         one = engine(executor, foreign=False, cancel=token, grace=PATIENCE)
         with pytest.raises(Cancelled):
             one.run(each(run, check=lambda ctx: None), ["a", "b", "c"])
+    assert statuses(one) == ["done each/0", "noted each/1"]
     assert engine(records=one.journal.lease.records).run(each(lambda ctx, item: item), ["a", "b", "c"]) == [
         "a", "b", "c"]
 

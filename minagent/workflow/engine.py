@@ -69,6 +69,10 @@ class StepContext:
         self.run_number = self.entry.starts + 1
         self._engine.journal.append(self.entry, "started", None, changes, sync)
 
+    def sync(self) -> None:
+        """Return when everything that was recorded so far is on disk."""
+        self._engine.journal.lease.sync()
+
     def note(self, output: Any, changes: Sequence[Mapping[str, Any]] = ()) -> None:
         """Record something about the leaf that does not end it."""
         self._engine.journal.append(self.entry, "noted", output, changes)
@@ -315,10 +319,11 @@ class Engine:
             done = as_done(node.run(ctx, value))
             self.journal.append(entry, "done", done.output, done.changes, done.sync)
         except BaseException as error:
-            self._record_failure(entry, error)
+            self.record_failure(entry, error)
             raise
 
-    def _record_failure(self, entry: Entry, error: BaseException) -> None:
+    def record_failure(self, entry: Entry, error: BaseException) -> None:
+        """Record why a place was left, as far as it can be recorded."""
         try:
             self.journal.append_failure(entry, error)
         except Exception:

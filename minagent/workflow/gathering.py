@@ -136,12 +136,18 @@ class Gathering:
         for future, index in pending.items():
             if not future.cancel() and hasattr(executor, "abandon"):
                 executor.abandon(future)
-            self.raised.append((index, self.engine.told()))
+            self._leave(index)
+
+    def _leave(self, index: int) -> None:
+        """Record and raise, for an item that cannot do so itself, that it was told to stop."""
+        signal = self.engine.told()
+        self.engine.record_failure(self.places[index], signal)
+        self.raised.append((index, signal))
 
     def result(self) -> List[Any]:
         """The outputs, or the signal that takes precedence: failure, cancel, abort, limit, suspend."""
         if self._untaken and self.engine.cancel:
-            self.raised.append((min(self._untaken), self.engine.told()))
+            self._leave(min(self._untaken))
         if not self.raised:
             return self.outputs
         errors = [error for _, error in sorted(self.raised, key=lambda item: item[0])]

@@ -100,6 +100,8 @@ class Tool:
                  policy: Optional[ToolPolicy] = None):
         if not callable(function):
             raise ConfigError("a tool is %r; expected a function or a Tool" % (function,))
+        if parameters is None:
+            _refuse_asynchronous(function)
         self.function = function
         self.policy = policy or ToolPolicy()
         self._name = name
@@ -215,6 +217,17 @@ def _function_name(function: Any) -> str:
         function = function.func
     name: str = getattr(function, "__name__", type(function).__name__)
     return name
+
+
+def _refuse_asynchronous(function: Any) -> None:
+    """Let the schema refuse at once what it would refuse at the first use."""
+    import inspect
+
+    if any(is_kind(function) for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction,
+                                             inspect.isasyncgenfunction)):
+        from .schema import function_schema
+
+        function_schema(function)
 
 
 def _checked(validator: Any) -> Any:

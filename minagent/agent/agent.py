@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 OPTIONS = tuple(opts.GenerateOptions.__annotations__)
 
 #: What `resume` takes.
-RESUME_OPTIONS = REPLACED + opts.LIVE + ("instructions", "require_tool_approval", "max_iterations", "max_recoveries")
+RESUME_OPTIONS = REPLACED + opts.LIVE + ("require_tool_approval", "max_iterations", "max_recoveries")
 
 
 class Agent:
@@ -61,7 +61,8 @@ class Agent:
         if not isinstance(name, str) or not name:
             raise ConfigError("an agent has the name %r; expected a text" % (name,))
         if on_unknown_outcome not in ("tell-model", "suspend", "fail"):
-            raise ConfigError("on_unknown_outcome is %r; expected 'tell-model', 'suspend' or 'fail'" % on_unknown_outcome)
+            raise ConfigError("on_unknown_outcome is %r; expected 'tell-model', 'suspend' or 'fail'"
+                              % (on_unknown_outcome,))
         opts.check_names(defaults, OPTIONS, "Agent")
         self.name = name
         self.runs = runs if runs is not None else NullRuns()
@@ -149,10 +150,10 @@ class Agent:
     def describe(self) -> Dict[str, Any]:
         """What the agent is, as JSON: no keys, no live objects.  Tools that depend on the request are left out."""
         values, live = opts.split(self._defaults)
-        tools = live.get("tools", ())
-        models = live.get("model") if isinstance(live.get("model"), (list, tuple)) else [live.get("model")]
+        tools, model = live.get("tools", ()), live.get("model")
+        models = model if isinstance(model, (list, tuple)) else [model]
         return {"name": self.name, "options": values,
-                "models": [model.describe() if isinstance(model, LanguageModel) else str(model) for model in models or ()],
+                "models": [item.describe() if isinstance(item, LanguageModel) else str(item) for item in models],
                 "tools": [] if callable(tools) else [tool.spec.to_dict() for tool in tools],
                 "processors": [type(processor).__name__ for processor in self._defaults["processors"]]}
 
@@ -226,8 +227,8 @@ class Agent:
         if not isinstance(run, Run):
             return AgentStream(run.run_id, sink, lambda: _shown(run, sink), lambda: None)
         watched = Tee([_sink(run, live), sink]) if live.get("on_chunk") else sink
-        context = copy_context()
-        return AgentStream(run.id, sink, lambda: context.run(self._watched, run, watched, live), run.scope.cancel.cancel)
+        context, cancel = copy_context(), run.scope.cancel.cancel
+        return AgentStream(run.id, sink, lambda: context.run(self._watched, run, watched, live), cancel)
 
     def _watched(self, run: Run, sink: Sink, live: Mapping[str, Any]) -> FullOutput[Any]:
         """Drive a run that `cancel` can find."""

@@ -92,6 +92,7 @@ class Opener:
         run = self._snapshot(resumed, decisions) if isinstance(resumed, Mapping) else self._stored(resumed, decisions)
         try:
             if run.state.finished:
+                run.complete()  # a process may have died between the last step and this
                 raise RunFinished("run %s has finished; there is nothing to resume" % run.id, run.id, run.output())
             check_live(run, given, defaults)
             run.own(overrides, given.get("max_recoveries", self.max_recoveries))

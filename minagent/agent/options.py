@@ -95,7 +95,8 @@ HINTS = {
     "system_prompt": "instructions", "context_variables": "deps", "dependencies": "deps", "session_id": "thread_id",
     "thread": "thread_id", "resource": "resource_id", "user_id": "resource_id", "max_retries": "retries",
     "stop": "stop_sequences", "callbacks": "on_step and on_chunk", "functions": "tools", "toolsets": "tools",
-    "hooks": "processors", "middleware": "processors", "guardrails": "processors", "abort_signal": "agent.cancel(run_id)",
+    "hooks": "processors", "middleware": "processors", "guardrails": "processors",
+    "abort_signal": "agent.cancel(run_id)",
     "stream": "agent.stream(...)", "parallel_tool_calls": "an option of the model object", "top_k": "provider_options",
     "model_settings": "temperature, top_p, max_output_tokens and their neighbours", "handoffs": "tools",
 }
@@ -104,7 +105,7 @@ HINTS = {
 LIVE = ("model", "tools", "stop_when", "deps", "processors", "on_step", "on_chunk")
 
 #: Those whose loss a resume must not pass over in silence.
-GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "instructions", "require_tool_approval")
+GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "require_tool_approval")
 
 
 def check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
@@ -121,7 +122,7 @@ def check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> N
 
 def merged(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> Dict[str, Any]:
     """The call over the agent's defaults; processors are added."""
-    options = dict(defaults, **{name: value for name, value in call.items()})
+    options = {**defaults, **call}
     options["processors"] = [*defaults.get("processors", ()), *call.get("processors", ())]
     return options
 
@@ -236,8 +237,8 @@ def _messages(name: str, value: Any) -> List[Dict[str, Any]]:
 CHECKS: Dict[str, Callable[[str, Any], Any]] = {
     "instructions": _text, "system": _text, "context": _messages, "active_tools": _texts, "tool_choice": _tool_choice,
     "max_steps": _whole(1), "final_answer_at_max_steps": _flag, "limits": _limits, "deadline": _seconds,
-    "temperature": _number, "top_p": _number, "max_output_tokens": _whole(1), "stop_sequences": _texts, "seed": _whole(0),
-    "reasoning_effort": _text, "provider_options": _json_dict, "retries": _whole(0), "thread_id": _text,
+    "temperature": _number, "top_p": _number, "max_output_tokens": _whole(1), "stop_sequences": _texts,
+    "seed": _whole(0), "reasoning_effort": _text, "provider_options": _json_dict, "retries": _whole(0), "thread_id": _text,
     "resource_id": _text, "run_id": _text, "request_context": _json_dict, "max_processor_retries": _whole(0),
     "require_tool_approval": _flag, "tool_concurrency": _whole(1), "tool_timeout": _seconds,
     "background_wait": _choice("wait", "suspend"), "metadata": _json_dict,

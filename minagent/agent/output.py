@@ -71,6 +71,10 @@ def open_suspensions(state: RunState) -> List[Suspension]:
     return [*state.suspensions.values(), *tasks]
 
 
+#: Seconds that closing a stream waits for the run to stop; longer than the grace of its tools.
+CLOSE_SECONDS = 3.0
+
+
 class AgentStream:
     """A run in a thread of its own, watched from this one.
 
@@ -108,9 +112,9 @@ class AgentStream:
         if self._box.error is not None:
             raise self._box.error
 
-    def _finish(self) -> None:
+    def _finish(self, timeout: Optional[float] = None) -> None:
         self._ended = True
-        self._thread.join()
+        self._thread.join(timeout)
         self._dropped.detach()
 
     @property
@@ -137,11 +141,14 @@ class AgentStream:
         self._cancel()
 
     def close(self) -> None:
-        """Stop the run if it goes on, and wait for its thread.  Nothing more can be read."""
+        """Stop the run if it goes on, and wait a moment for its thread.  Nothing more can be read.
+
+        A tool that does not heed ``ctx.cancelled`` is not waited for longer than `CLOSE_SECONDS`.
+        """
         if not self._ended:
             self._cancel()
             self._sink.leave()
-            self._finish()
+            self._finish(CLOSE_SECONDS)
 
     def __enter__(self) -> AgentStream:
         return self

@@ -101,7 +101,12 @@ class Run:
             pass  # recorded where it was raised; the run is finished
         finally:
             engine.close()
-        self.journal.append_run("completed", {"status": "finished"}, sync=True)
+        self.complete()
+
+    def complete(self) -> None:
+        """Record that the run is finished, unless that is recorded."""
+        if not self.journal.completed:
+            self.journal.append_run("completed", {"status": "finished"}, sync=True)
 
     def _to_the_end(self, engine: Engine) -> None:
         plan = create_prepare_stream(self.scope)
@@ -118,11 +123,10 @@ class Run:
         """Posted decisions about open suspensions; an expired one counts as declined."""
         if not self.state.suspensions:
             return {}
-        posted = self.lease.inbox()
-        decisions = {id: posted[id]["decision"] for id in self.state.suspensions if id in posted}
-        for id, suspension in self.state.suspensions.items():
-            if id not in decisions and suspension.expires_at is not None and suspension.expires_at <= self.journal.now():
-                decisions[id] = {"type": "decline", "reason": "expired"}
+        posted, now = self.lease.inbox(), self.journal.now()
+        decisions = {id: {"type": "decline", "reason": "expired"} for id, suspension in self.state.suspensions.items()
+                     if suspension.expires_at is not None and suspension.expires_at <= now}
+        decisions.update({id: posted[id]["decision"] for id in self.state.suspensions if id in posted})
         return decisions
 
     def _failed(self, error: BaseException) -> NoReturn:
@@ -164,7 +168,8 @@ class Run:
         shown: Dict[str, Any] = {"status": state.status, "agent": state.agent, "step": state.step,
                                  "usage": state.usage.to_dict()}
         waiting = [{"id": item.id, "kind": item.kind, "tool_name": item.tool_name} for item in open_suspensions(state)]
-        members = {"waiting_on": waiting, "error": (state.ended or {}).get("error"), "finish_reason": state.finish_reason}
+        members = {"waiting_on": waiting, "error": (state.ended or {}).get("error"),
+                   "finish_reason": state.finish_reason}
         shown.update({name: value for name, value in members.items() if value})
         return shown
 

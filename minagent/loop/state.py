@@ -341,8 +341,9 @@ class RunState:
 
 
 #: Members that are JSON as they are.
-PLAIN = ("run_id", "agent", "options", "digest", "live", "fruitless", "input_count", "made", "attempts", "cost_usd", "tool_calls", "background",
-         "processor_state", "tools", "cut", "sources", "warnings", "ended", "finish_reason", "edits")
+PLAIN = ("run_id", "agent", "options", "digest", "live", "fruitless", "input_count", "made", "attempts", "cost_usd",
+         "tool_calls", "background", "processor_state", "tools", "cut", "sources", "warnings", "ended", "finish_reason",
+         "edits")
 
 #: The closed list of changes.
 CHANGES: Dict[str, Callable[[RunState, Json, Record], None]] = {

@@ -185,7 +185,9 @@ def _attempts(ctx: Any, call: Call, tool: Tool) -> Json:
     """Run the function, again if it raises and the tool allows it; each run writes its own start."""
     scope = ctx.scope
     for retry in range(tool.policy.retries + 1):
-        if tool.policy.effect != "read":
+        if tool.policy.effect == "read":
+            ctx.sync()
+        else:
             ctx.start(sync=True)
         try:
             return success(scope, call, _once(ctx, call, tool))

@@ -62,6 +62,7 @@ class Journal:
     Attributes:
         root: The entries.
         seq: Number of the last record, 0 before the first.
+        completed: Whether the run is recorded as finished.
         aborted: Output of the record that aborted the run, or None.
     """
 
@@ -74,6 +75,7 @@ class Journal:
         self.root = Entry()
         self.seq = 0
         self.aborted: Any = None
+        self.completed = False
         self.closed = False
         self._lock = threading.Lock()  # guards seq, closed, and the order of lease, entries and state
         for record in self.lease.records:
@@ -163,6 +165,7 @@ class Journal:
             (entry if entry is not None else self.root.at(record["path"])).take(record)
             if record.get("signal") == Abort.__name__:
                 self.aborted = record.get("output", {})
+        self.completed = self.completed or status == "completed"
         self.state.apply(record)
 
     def _restore(self, output: Mapping[str, Any]) -> None:

@@ -410,12 +410,17 @@ class RunsContract(LeaseContract):
             with pytest.raises(Suspend) as caught:
                 Engine(journal).run(asking({"kind": "approval"}))
             checkpoint = dict(journal.checkpoint(), seq=7, epoch=3)
+        state = {"background": {"b1": {"id": "b1", "name": "report"}}, "options": {"metadata": {"job": 1}}}
+        checkpoint["output"].update(schema=1, agent="a", state=state)
         store.create("r1", checkpoint).release()
+        assert [item["id"] for item in store.suspensions("a")] == [caught.value.suspensions[0]["id"], "b1"]
+        assert store.list(metadata={"job": 1})[0]["agent"] == "a"
+        store.decide("r1", "b1", Answer(1))
         key = caught.value.suspensions[0]["id"]
         assert store.status("r1") == "waiting"
         store.decide("r1", key, Approve())
         with store.acquire("r1") as lease:
-            assert (lease.epoch, list(lease.inbox())) == (4, [key])
+            assert (lease.epoch, sorted(lease.inbox())) == (4, sorted([key, "b1"]))
             lease.append(following(lease, 8, "owned", ""))
 
     # How a run stands.
@@ -428,6 +433,29 @@ class RunsContract(LeaseContract):
         assert store.status("r1") == "waiting"
         assert [item["id"] for item in store.suspensions()] == [first]
         store.decide("r1", first, Decline("no"))
+        assert (store.status("r1"), store.suspensions()) == ("interrupted", [])
+
+    def test_an_expired_suspension_waits_for_nobody(self, store, clock):
+        """It counts as declined, so that the run is to be resumed."""
+        suspend(store, "r1", {"kind": "approval", "expires_at": 1010.0})
+        clock.advance(9)
+        assert (store.status("r1"), len(store.suspensions())) == ("waiting", 1)
+        clock.advance(1)
+        assert (store.status("r1"), store.suspensions()) == ("interrupted", [])
+
+    def test_a_run_that_was_left_for_its_background_tasks_is_waiting(self, store):
+        """They are listed as suspensions; a run that was killed with open tasks is interrupted."""
+        task = {"id": "b1", "call_id": "c1", "name": "report", "args": {"n": 1}, "step": 1}
+        with store.create("r1", created()) as lease:
+            lease.append(following(lease, 2, output={"background": task}, changes=[{"type": "background-opened"}]))
+        assert (store.status("r1"), store.suspensions()) == ("interrupted", [])
+        with store.acquire("r1") as lease:
+            lease.append(following(lease, 3, "owned", ""))
+            lease.append(following(lease, 4, "noted", signal="Suspend"))
+        assert store.status("r1") == "waiting"
+        assert store.suspensions() == [{"id": "b1", "kind": "background", "call_id": "c1", "tool_name": "report",
+                                        "args": {"n": 1}, "created_at": 1000.0, "run_id": "r1"}]
+        store.decide("r1", "b1", Answer(1))
         assert (store.status("r1"), store.suspensions()) == ("interrupted", [])
 
     def test_a_run_that_ended_is_finished(self, store):
@@ -540,9 +568,10 @@ class RunsContract(LeaseContract):
     def test_a_decision_that_does_not_fit_is_refused(self, store, about, decision, told):
         """The suspension stays open, and a fitting decision is taken."""
         key, = suspend(store, "r1", about)
+        before = store.status("r1")
         with pytest.raises(InvalidDecision, match=told):
             store.decide("r1", key, decision)
-        assert store.status("r1") == "waiting" and store.inbox("r1") == {}
+        assert store.status("r1") == before and store.inbox("r1") == {}
         store.decide("r1", key, Decline())
 
     def test_a_misfit_names_the_place(self, store):

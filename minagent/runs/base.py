@@ -220,7 +220,7 @@ class RunStore:
         """How a run stands.
 
         Returns:
-            finished; running (owned now); waiting (suspended, with a suspension that nobody decided); or
+            finished; running (owned now); waiting (suspended, with something that nobody decided); or
             interrupted (cancelled, failed, killed, or decided), which a resume takes further.
         """
         return self._status(run_id, self.standing(run_id))
@@ -237,9 +237,10 @@ class RunStore:
         return "waiting" if standing.suspended and self._undecided(run_id, standing) else "interrupted"
 
     def _undecided(self, run_id: str, standing: Standing) -> List[Dict[str, Any]]:
-        found = standing.open
+        found, now = standing.open, self._now()
         posted = self.inbox(run_id) if found else {}
-        return [suspension for key, suspension in found.items() if key not in posted]
+        return [suspension for key, suspension in found.items()
+                if key not in posted and not deciding.expired(suspension, now)]
 
     def decide(self, run_id: str, suspension_id: str, decision: Any) -> None:
         """Decide a suspension, or end a background task.  Of several decisions the first one counts.
@@ -277,7 +278,7 @@ class RunStore:
 
     def suspensions(self, agent: Optional[str] = None,
                     older_than: Optional[float] = None) -> List[Dict[str, Any]]:
-        """What waits for a decision, oldest run last; each a suspension as a dict with its `run_id`.
+        """What waits for a decision, of the newest run first; each a suspension as a dict with its `run_id`.
 
         Runs that were cancelled, failed or hit a limit are left out: resume those first.
 

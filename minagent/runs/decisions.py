@@ -56,8 +56,7 @@ def check(suspension: Mapping[str, Any], decision: Mapping[str, Any], run_id: st
         words = " or ".join(_WRITTEN[name] for name in fitting)
         raise InvalidDecision("suspension %s is of kind %r and cannot take %s; use %s"
                               % (suspension["id"], kind, _WRITTEN[decision["type"]], words), run_id)
-    expires_at = suspension.get("expires_at")
-    if expires_at is not None and now >= expires_at and decision["type"] != "decline":
+    if expired(suspension, now) and decision["type"] != "decline":
         raise InvalidDecision("suspension %s has expired and counts as declined; resume the run to let "
                               "it go on" % suspension["id"], run_id)
     problems = _problems(suspension.get("resume_schema"), kind, decision)
@@ -65,6 +64,12 @@ def check(suspension: Mapping[str, Any], decision: Mapping[str, Any], run_id: st
         words = "; ".join("%s: %s" % problem for problem in problems[:5])
         raise InvalidDecision("the decision does not fit suspension %s: %s; it is still open, decide again"
                               % (suspension["id"], words), run_id, problems)
+
+
+def expired(suspension: Mapping[str, Any], now: float) -> bool:
+    """Whether a suspension counts as declined by now (seconds since the epoch)."""
+    expires_at = suspension.get("expires_at")
+    return expires_at is not None and expires_at <= now
 
 
 def _problems(schema: Any, kind: str, decision: Mapping[str, Any]) -> List[Tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Mapping
 
+from ..errors import Suspend
 from ..workflow.entries import Entry
 from ..workflow.journal import RUN_STATUSES
 
@@ -25,7 +26,7 @@ class Standing:
         updated_at: The same, of the last record.
         last_seq: Number of the last record.
         finished: Whether it has ended by itself.
-        ended_early: Whether its last owner left it for another reason than a suspension.
+        left: How its last owner left it, as far as that was recorded: "", "suspended" or "early".
         decided: Decisions that were taken up, by suspension id.
     """
 
@@ -33,7 +34,8 @@ class Standing:
         self.about: Mapping[str, Any] = {}
         self.created_at = self.updated_at = 0.0
         self.last_seq = 0
-        self.finished = self.ended_early = False
+        self.finished = False
+        self.left = ""
         self.decided: Dict[str, Any] = {}
         self._tasks: Dict[str, Dict[str, Any]] = {}
         self._root = Entry()
@@ -49,9 +51,11 @@ class Standing:
 
     @property
     def suspended(self) -> bool:
-        """Whether some leaf was left suspended by its last owner."""
-        return not self.finished and not self.ended_early and any(
-            leaf.open_waits() for leaf in self._root.leaves())
+        """Whether its last owner left it because something is open."""
+        if self.finished or self.left == "early":
+            return False
+        waits = any(leaf.open_waits() for leaf in self._root.leaves())
+        return waits or self.left == "suspended" and bool(self._tasks)
 
     def shown(self) -> Dict[str, Any]:
         """What a list of runs shows of it, its status aside."""
@@ -68,6 +72,8 @@ class Standing:
             self._root.at(record["path"]).take(record)
             if status == "decided":
                 self.decided[record["output"]["id"]] = record["output"]["decision"]
+            elif status == "noted" and record.get("signal") == Suspend.__name__:
+                self.left = "suspended"
         for change in record.get("changes", ()):
             self._change(change, record)
 
@@ -75,19 +81,36 @@ class Standing:
         if status == "completed":
             self.finished = True
         elif status == "owned":
-            self.ended_early = False
+            self.left = ""
         elif status in ("created", "checkpoint"):
             self.created_at = self.created_at or self.updated_at
             self.about = record.get("output") or {}
             if status == "checkpoint":
-                self._root = Entry.from_dict(self.about.get("entries", {}))
+                self._take_checkpoint(self.about)
+
+    def _take_checkpoint(self, output: Mapping[str, Any]) -> None:
+        """What the records that it stands for had left; of the loop's state only what is known of here."""
+        state = output.get("state") or {}
+        self.about = dict(state.get("options") or {}, **output)
+        self._root = Entry.from_dict(output.get("entries", {}))
+        self._tasks = {key: _asked(task, 0.0) for key, task in (state.get("background") or {}).items()}
+        self.finished = bool(state.get("finish_reason") or state.get("tripwire"))
+        ended = (state.get("ended") or {}).get("signal")
+        self.left = "" if ended is None else "suspended" if ended == Suspend.__name__ else "early"
 
     def _change(self, change: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         kind = change["type"]
         if kind == "ended-early":
-            self.ended_early = True
+            self.left = "early"
         elif kind == "background-opened":
-            task = dict(record["output"]["background"], kind="background")
-            self._tasks[task["id"]] = task
+            task = record["output"]["background"]
+            self._tasks[task["id"]] = _asked(task, self.updated_at)
         elif kind == "background-closed":
             self._tasks.pop(change["id"], None)
+
+
+def _asked(task: Mapping[str, Any], at: float) -> Dict[str, Any]:
+    """A background task as the suspension that it is listed as."""
+    members = {"id": task["id"], "kind": "background", "call_id": task.get("call_id", ""),
+               "tool_name": task.get("name", ""), "args": task.get("args"), "created_at": at}
+    return {key: value for key, value in members.items() if value not in ("", None)}

@@ -10,9 +10,10 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from ..errors import EncodeError, InvalidArguments, SchemaError, did_you_mean
-from .annotations import Field, Shape, is_typed_dict, record_fields, scalars, shape
+from .annotations import Shape, is_typed_dict, scalars, shape
 from .encode import encode
 from .paths import json_path, preview, type_name
+from .records import Field, field_place, record_fields
 
 #: Converts one JSON value; raises Mismatch.
 Converter = Callable[[Any], Any]
@@ -143,8 +144,8 @@ class ConverterBuilder:
 
     def _record_converter(self, cls: Any, where: str) -> Converter:
         fields = record_fields(cls, where, self._names)
-        converters = {field.name: self.converter(field.annotation, "field %r of %s (%s)"
-                                                 % (field.name, cls.__name__, where)) for field in fields}
+        converters = {field.name: self.converter(field.annotation, field_place(field.name, cls, where))
+                      for field in fields}
         build = dict if is_typed_dict(cls) else cls
         return lambda value: _made(_keywords(build), convert_fields(value, fields, converters))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from typing import Any, Dict, Iterator, List, Set, Tuple
-from urllib.parse import unquote
 
 from ..errors import SchemaError
 from .encode import encode
@@ -15,11 +14,11 @@ from .paths import json_path, preview, type_name
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-#: Keywords whose value is a schema, a list of schemas or a dict of schemas, and those that are a dict.
+#: Keywords that hold schemas: one, a list, or a dict of them; and those of them that hold a dict.
 _HOLDERS = ("items", "additionalItems", "prefixItems", "contains", "unevaluatedItems", "properties",
             "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties",
-            "dependentSchemas", "dependencies", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$defs",
-            "definitions", "contentSchema")
+            "dependentSchemas", "dependencies", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
+            "$defs", "definitions", "contentSchema")
 _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 
 #: Keys that lead to a place.
@@ -67,6 +66,7 @@ class Document:
                 continue
             self._seen.add(id(schema))
             self._note(parts, schema)
+            _spell_out_false(schema)
             todo.extend(_subschemas(parts, schema))
 
     def _note(self, parts: Parts, schema: Dict[str, Any]) -> None:
@@ -86,8 +86,8 @@ class Document:
         """Turn a reference into a pointer, and look at what it points to."""
         reference = schema[word]
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise SchemaError("the schema refers to %s at %s; only references that begin with # are followed, "
-                              "nothing is fetched; put the definition into $defs"
+            raise SchemaError("the schema refers to %s at %s; only references that begin with # are followed,"
+                              " nothing is fetched; put the definition into $defs"
                               % (preview(reference), json_path(parts + (word,))))
         reference = self._anchors.get(reference[1:], reference)
         try:
@@ -122,6 +122,20 @@ def _dict(value: Any) -> Dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _spell_out_false(schema: Dict[str, Any]) -> None:
+    """Write ``false`` as a schema that says the same: jsonschema reports it without its place."""
+    for word in _HOLDERS:
+        held: Any = schema.get(word)
+        places: Any = ()
+        if isinstance(held, list):
+            places = enumerate(held)
+        elif isinstance(held, dict) and word in _NAMED:
+            places = list(held.items())
+        for key, item in places:
+            if item is False:
+                held[key] = {"not": {}}
+
+
 def _subschemas(parts: Parts, schema: Dict[str, Any]) -> Iterator[Tuple[Parts, Any]]:
     for word in _HOLDERS:
         held = schema.get(word)
@@ -139,6 +153,8 @@ def _pointer(parts: Parts) -> str:
 
 
 def _steps(reference: str) -> List[str]:
+    from urllib.parse import unquote
+
     path = unquote(reference[1:])
     if not path:
         return []

@@ -50,15 +50,19 @@ def _shortened(parts: List[Any]) -> str:
 class _Unencodable(Exception):
     """Collects the path, innermost key first, while it rises."""
 
-    def __init__(self, reason: str, culprit: Any = None):
+    def __init__(self, reason: str, culprit: Any = None, at_key: bool = False):
         super().__init__(reason)
         self.reason = reason
         self.parts: List[Any] = []
+        self.at_key = at_key  # the trouble is the key itself: the place is the dict
         self.culprit = culprit  # the container at the depth limit: met again further out, it contains itself
 
     def rise(self, container: Any, key: Any) -> None:
         """Note that the trouble lies below `container[key]`."""
-        self.parts.append(key)
+        if self.at_key:
+            self.at_key = False
+        else:
+            self.parts.append(key)
         if self.culprit is not None and self.culprit is container:
             self.restart()
 
@@ -168,12 +172,12 @@ def _encode_key(key: Any) -> str:
     written = None if isinstance(key, (tuple, bytes)) else _write(key, MAX_DEPTH)
     if isinstance(written, (str, int, float)):
         return written if isinstance(written, str) else repr(written)
-    raise _Unencodable("has a key of type %s; expected a string; convert the keys first" % _named(key))
+    raise _Unencodable("has a key of type %s; expected a string; convert the keys" % _named(key), at_key=True)
 
 
 def _unused(key: str, result: Dict[str, Any]) -> str:
     if key in result:
-        raise _Unencodable("has two keys that are both %r in JSON; rename one" % key)
+        raise _Unencodable("has two keys that are both %r in JSON; rename one" % key, at_key=True)
     return key
 
 

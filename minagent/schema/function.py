@@ -10,9 +10,10 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from ..errors import SchemaError
-from .annotations import MISSING, Field, optional_if_none, resolve
 from .convert import ConverterBuilder, convert_fields, converted
 from .docstrings import class_docstring, parse_docstring
+from .hints import resolve
+from .records import MISSING, Field, optional_if_none
 from .types import SchemaBuilder, object_schema
 
 _CONTEXT_CLASS = "ToolContext"
@@ -106,14 +107,14 @@ class _Reader:
     def _refuse(self, parameter: Any, at: int) -> None:
         where, kind = self._where(parameter.name), parameter.kind
         if kind == parameter.VAR_POSITIONAL:
-            raise SchemaError("%s collects any number of arguments (*%s); name each parameter, or take one list"
+            raise SchemaError("%s collects any number of arguments (*%s); name each parameter or take a list"
                               % (where, parameter.name))
         if kind == parameter.VAR_KEYWORD:
             raise SchemaError("%s collects any arguments (**%s); name each parameter, or take one dict"
                               % (where, parameter.name))
         if kind == parameter.POSITIONAL_ONLY:
-            raise SchemaError("%s can only be given by position, and a model gives arguments by name; remove "
-                              "the `/`, or wrap the function" % where)
+            raise SchemaError("%s can only be given by position, but a model gives arguments by "
+                              "name; remove the `/`, or wrap the function" % where)
         if at == 0 and parameter.name in ("self", "cls") and parameter.annotation is parameter.empty:
             raise SchemaError("%s() is a method without its object; pass the bound method of an instance"
                               % self.name)
@@ -209,7 +210,7 @@ def _doc(function: Any) -> Optional[str]:
         function = function.func
     if inspect.isroutine(function) or "__doc__" in getattr(function, "__dict__", {}):
         return inspect.getdoc(function)
-    call = inspect.getdoc(type(function).__call__) if "__call__" in vars(type(function)) else None
+    call: Optional[str] = type(function).__call__.__doc__
     return call or class_docstring(type(function)).text
 
 

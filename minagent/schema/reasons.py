@@ -51,7 +51,7 @@ def _best_branch(error: Any) -> List[Tuple[Parts, str]]:
     """Return the problems of the branch that was most likely meant."""
     branches: Dict[Any, List[Any]] = {}
     for inner in error.context:
-        branches.setdefault(inner.schema_path[0], []).append(inner)
+        branches.setdefault(tuple(inner.schema_path)[:1], []).append(inner)
     place = tuple(error.absolute_path)
     strange = [inner for inner in error.context if _other_type(inner, place)]
     meant = [branch for branch in branches.values() if not any(inner in strange for inner in branch)]
@@ -119,5 +119,5 @@ _REASONS: Dict[str, Callable[[Any, Any], str]] = {
     "maxProperties": _size_reason("at most", "properties"),
     "pattern": _bound_reason("text that matches"),
     "uniqueItems": lambda expected, value: "must not have the same item twice",
-    "not": lambda expected, value: "must not be %s" % preview(value),
+    "not": lambda expected, value: ("must not be %s" if expected else "is not allowed, got %s") % preview(value),
 }

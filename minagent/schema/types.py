@@ -11,9 +11,11 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..errors import EncodeError, SchemaError
-from .annotations import MISSING, Field, Shape, record_fields, scalars, shape, spelled
+from .annotations import Shape, scalars, shape
 from .docstrings import class_docstring
 from .encode import encode
+from .hints import spelled
+from .records import MISSING, Field, field_place, record_fields
 
 _SCALARS: Dict[str, Dict[str, Any]] = {
     "string": {"type": "string"},
@@ -155,7 +157,7 @@ class SchemaBuilder:
 
     def _record_schema(self, cls: Any, where: str) -> Dict[str, Any]:
         fields = record_fields(cls, where, self._names)
-        properties = {field.name: self.field(field, "field %r of %s (%s)" % (field.name, cls.__name__, where))
+        properties = {field.name: self.field(field, field_place(field.name, cls, where))
                       for field in fields}
         schema = object_schema(properties, [field.name for field in fields if field.required])
         return described(schema, class_docstring(cls).text)
@@ -242,8 +244,8 @@ def _key_schema(schema: Dict[str, Any], key: Any, where: str) -> Dict[str, Any]:
     """Return what the keys of an object are checked for; the rest is checked when they are converted."""
     found = shape(key, where)
     if found.kind not in ("any", "scalar", "literal", "enum", "union"):
-        raise SchemaError("%s has keys of type %s; JSON keys are strings; use str, int, an Enum or a Literal, "
-                          "or a list of pairs" % (where, spelled(key)))
+        raise SchemaError("%s has keys of type %s; JSON keys are strings; use str, int, an Enum or a Literal,"
+                          " or a list of pairs" % (where, spelled(key)))
     choices = schema.get("enum", ())
     return {"enum": choices} if choices and all(isinstance(choice, str) for choice in choices) else {}
 

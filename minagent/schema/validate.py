@@ -7,17 +7,18 @@ words for what is wrong (`reasons`), and conversion to Python types (`convert`).
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Tuple
 
 from ..errors import SchemaError
 from .document import Document
 from .encode import encode
 from .paths import json_path, preview, shortened
-from .reasons import explained
+from .reasons import MAX_PROBLEMS, explained
 
-#: How many errors are looked at to find the most relevant ones.
-MAX_ERRORS = 200
+#: How many errors are looked at to find the most relevant ones, which are the outermost.
+MAX_ERRORS = 10000
 
 _Keyword = Callable[..., Any]  # how jsonschema checks one keyword: (validator, its value, instance, schema)
 
@@ -44,7 +45,7 @@ class Validator:
         """
         compiled = self._compiled or self._compile()
         try:
-            errors = [error for _, error in zip(range(MAX_ERRORS), compiled.iter_errors(value))]
+            errors = _outermost(compiled.iter_errors(value))
         except RecursionError:
             return self._endless(value)
         except Exception as error:  # an invalid schema breaks jsonschema in many ways
@@ -87,12 +88,18 @@ class Validator:
 # The validator of jsonschema, on any of its versions.
 
 
+def _outermost(errors: Iterable[Any]) -> List[Any]:
+    found = list(itertools.islice(errors, MAX_ERRORS))
+    found.sort(key=lambda error: len(error.absolute_path))
+    return found[:20 * MAX_PROBLEMS]
+
+
 def _compile(document: Document) -> Any:
     import jsonschema
 
     known = getattr(jsonschema, document.dialect + "Validator", None)
     cls = known or jsonschema.Draft7Validator
-    if not known or not document.declared:
+    if not known or not document.declared or document.dialect == "Draft202012":
         cls = _extended(cls)
     try:
         import referencing

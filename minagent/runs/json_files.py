@@ -222,13 +222,15 @@ class JsonFileRuns(RunStore):
     def _head(self, run_id: str, folder: str) -> Dict[str, Any]:
         """What the last owner showed; without a status unless that is final and of this very journal."""
         try:
-            head: Dict[str, Any] = json.loads(files.read_file(os.path.join(folder, HEAD)).decode("utf-8"))
+            head = json.loads(files.read_file(os.path.join(folder, HEAD)).decode("utf-8"))
             size = os.stat(os.path.join(folder, JOURNAL)).st_size
-            if head.pop("journal_bytes") != size or head.get("status") != "finished":
-                head.pop("status", None)
-            return head
-        except (OSError, ValueError, KeyError, AttributeError):  # a cache: made again from the journal
+        except (OSError, RunError, ValueError):
+            head = None
+        if not _usable(head):  # a cache: made again from the journal
             return self._rebuilt(run_id)
+        if head.get("journal_bytes") != size or head.get("status") != "finished":
+            head.pop("status", None)
+        return dict(head)
 
     def _rebuilt(self, run_id: str) -> Dict[str, Any]:
         try:
@@ -255,6 +257,12 @@ def _owned_from_birth(draft: str) -> locks.Held:
         raise RunError("the new folder %s is locked already; see which process did that" % draft)
     held.sign()
     return held
+
+
+def _usable(head: Any) -> bool:
+    """Whether a head has the times that a list is sorted by."""
+    times = [head.get("created_at"), head.get("updated_at")] if isinstance(head, dict) else [None]
+    return all(isinstance(at, (int, float)) and 0 <= at < 1e12 for at in times)
 
 
 def _wake(folder: str) -> None:

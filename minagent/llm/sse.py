@@ -1,7 +1,7 @@
 """Server-sent events, read from bytes that may be cut anywhere.
 
 After https://html.spec.whatwg.org/multipage/server-sent-events.html, with one difference: a last event
-without its blank line counts if its data is complete JSON, because some servers leave the blank line out. 
+without its blank line counts if its data is complete JSON, because some servers leave the blank line out.
 Not here: what the data means, sockets, and ``id:`` and ``retry:``, which are for clients that reconnect.
 """
 

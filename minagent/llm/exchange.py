@@ -1,0 +1,237 @@
+"""One request and its answer: opened, read and closed by one thread, ended early by any.
+
+Not here: whether to try again, and sessions (`transport`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Iterator, List, NamedTuple, Optional, Type
+
+from .._util import shorter
+from ..errors import ConfigError, ModelError, ModelTimeout, ModelUnreachable, TruncatedStream
+from .base import ModelCall
+from .connection import Line, watchdog
+from .failures import Headers
+from .sse import SseEvent, SseReader
+
+#: What a stream may still send after its last event, in seconds: an end mark, for the connection to be kept.
+LAST_BYTES = 0.25
+
+
+class Patience(NamedTuple):
+    """How long a model is waited for, in seconds; see `Transport`."""
+
+    connect: float = 10.0
+    first_byte: float = 120.0
+    idle: float = 60.0
+
+
+class Answer(NamedTuple):
+    """A whole answer.
+
+    Attributes:
+        status: HTTP status.
+        headers: Names in any case.
+        body: Its bytes, decompressed.
+    """
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Exchange:
+    """One request and its answer, while it is under way.
+
+    Attributes:
+        who: Names the model in messages.
+        patience: How long it is waited for.
+        call: Its deadline and cancel token end the exchange.
+        status: HTTP status, once `open` has returned.
+        headers: Names in any case.
+        translating: A context in which errors of requests and urllib3 become ours.
+    """
+
+    def __init__(self, who: str, patience: Patience, call: ModelCall):
+        self.who = who
+        self.patience = patience
+        self.call = call
+        self.status = 0
+        self.headers: Headers = {}
+        self.line = Line()
+        self.translating = Translating(self)
+        self._response: Any = None
+        self._forget = call.cancel.on_cancel(self.line.shut)
+        watchdog().watch(call.deadline, self.line)
+
+    def open(self, adapter: Any, request: Any, **settings: Any) -> None:
+        """Send a prepared request and wait for the headers of the answer."""
+        remaining = self.call.deadline.remaining()
+        limits = shorter(self.patience.connect, remaining), shorter(self.patience.first_byte, remaining)
+        with self.translating, self.line:
+            self._response = adapter.send(request, stream=True, timeout=limits, **settings)
+        self.status = self._response.status_code
+        self.headers = self._response.headers
+
+    def read(self) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            TruncatedStream: If the connection ends before it.
+        """
+        self.line.limit_silence(self.patience.idle)
+        try:
+            with self.translating:
+                body = b"".join(self._response.iter_content(64 * 1024))
+        except ModelUnreachable as error:
+            raise truncated(self.who, error) from error
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and len(body) < int(length) and "content-encoding" not in self.headers:
+            raise truncated(self.who, "%d of %s bytes" % (len(body), length))
+        return body
+
+    def chunks(self) -> Iterator[bytes]:
+        """The body as it comes."""
+        raw = self._response.raw
+        with self.translating:
+            if getattr(raw, "chunked", False):
+                yield from raw.stream(64 * 1024, decode_content=True)
+            elif hasattr(raw, "read1"):
+                yield from iter(lambda: raw.read1(64 * 1024, decode_content=True), b"")
+            else:
+                # An older urllib3 waits until it has as many bytes as it was asked for.
+                yield from self._response.iter_content(1)
+
+    def close(self) -> None:
+        """Give the connection back if all was read, else close it."""
+        self._forget()
+        watchdog().forget(self.line)
+        self.line.detach()
+        if self._response is not None:
+            self._response.close()
+
+
+def truncated(who: str, how: object) -> TruncatedStream:
+    """Return the error for an answer that ended too early."""
+    return TruncatedStream("the answer of %s ended before it was complete (%s); ask again" % (who, how))
+
+
+def silent(who: str, patience: Patience) -> ModelTimeout:
+    """Return the error for an answer that went on with nothing, or with nothing but comments."""
+    return ModelTimeout("%s said nothing for too long (first_byte_timeout is %g s, idle_timeout %g s)"
+                        % (who, patience.first_byte, patience.idle))
+
+
+class Translating:
+    """Turns what went wrong on a connection into what it means for the call."""
+
+    def __init__(self, exchange: Exchange):
+        self._exchange = exchange
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, ModelError):
+            return
+        # A socket that was shut under its reader makes the reader fail in whatever it was about to do.
+        self._exchange.call.check()
+        raise _translated(error, self._exchange.who, self._exchange.patience) from error
+
+
+def _translated(error: Exception, who: str, patience: Patience) -> Exception:
+    from requests import exceptions
+    from urllib3.exceptions import ReadTimeoutError
+
+    words = "%s: %s" % (type(error).__name__, error)
+    if isinstance(error, (exceptions.InvalidURL, exceptions.InvalidSchema, exceptions.InvalidHeader,
+                          exceptions.InvalidProxyURL, UnicodeError)):
+        return ConfigError("%s could not be asked: %s; check base_url, headers and proxies" % (who, words))
+    if isinstance(error, exceptions.ConnectTimeout):
+        return ModelTimeout("%s could not be reached within %g s (connect_timeout)" % (who, patience.connect))
+    if isinstance(error, exceptions.ReadTimeout):
+        return ModelTimeout("%s sent no headers within %g s (first_byte_timeout)"
+                            % (who, patience.first_byte))
+    if any(isinstance(item, ReadTimeoutError) for item in (error, *error.args)):
+        return silent(who, patience)
+    return ModelUnreachable("the connection to %s failed (%s); check base_url, the network and the proxies"
+                            % (who, words))
+
+
+class EventStream:
+    """The events of an answer, as lists of what one read brought.  Used and closed by one thread.
+
+    Attributes:
+        headers: Of the answer.
+        rest: The whole body if it held no event at all (some servers answer in plain JSON), else b"".
+    """
+
+    def __init__(self, exchange: Exchange):
+        self.headers = exchange.headers
+        self.rest = b""
+        self._exchange = exchange
+        self._chunks = exchange.chunks()
+        self._batches = self._read()
+        self._first: List[SseEvent] = []
+
+    def begin(self) -> None:
+        """Wait for the first event, or the end of a body without any."""
+        self._first = next(self._batches, [])
+
+    def __iter__(self) -> Iterator[List[SseEvent]]:
+        """The events, those of the first read included.
+
+        Raises:
+            TruncatedStream: If the connection breaks after the first event.
+        """
+        if self._first:
+            yield self._first
+        try:
+            yield from self._batches
+        except ModelUnreachable as error:
+            raise truncated(self._exchange.who, error) from error
+
+    def _read(self) -> Iterator[List[SseEvent]]:
+        exchange, reader, line = self._exchange, SseReader(), self._exchange.line
+        unread: Optional[List[bytes]] = []
+        limit, since = exchange.patience.first_byte, time.monotonic()
+        line.limit_silence(limit)
+        shortened = True
+        for chunk in self._chunks:
+            exchange.call.check()
+            events = reader.feed(chunk)
+            if events:
+                unread = None
+                yield events
+                limit, since = exchange.patience.idle, time.monotonic()
+            elif unread is not None:
+                unread.append(chunk)
+            if shortened or not events:
+                # Comments keep a connection alive, not a call: silence counts from the last event.
+                left = limit - (time.monotonic() - since)
+                if left <= 0:
+                    raise silent(exchange.who, exchange.patience)
+                line.limit_silence(left)
+                shortened = not events
+        exchange.call.check()
+        events = reader.close()
+        if events:
+            yield events
+        elif unread is not None:
+            self.rest = b"".join(unread)
+
+    def finish(self) -> None:
+        """The answer is complete: read its end mark if that comes at once; then the connection is kept."""
+        end = time.monotonic() + LAST_BYTES
+        self._exchange.line.limit_silence(LAST_BYTES)
+        try:
+            for _ in self._chunks:
+                if time.monotonic() > end:
+                    break
+        except Exception:
+            pass  # Then the connection is closed; the answer is there all the same.
+
+    def close(self) -> None:
+        self._exchange.close()

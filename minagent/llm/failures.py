@@ -1,0 +1,229 @@
+"""What a provider's refusal means: status, headers and body become one of the errors of `errors`.
+
+Bodies are JSON objects, JSON arrays of one object, HTML, or nothing, under any content type.  Not here:
+whether a request is tried again (`transport`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Tuple, Type
+
+from ..errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContentFiltered,
+    ContextLengthExceeded,
+    ModelError,
+    ModelTimeout,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+)
+
+#: An error body is kept up to here.
+BODY_LIMIT = 64 * 1024
+#: A provider's words are quoted up to here.
+MESSAGE_LIMIT = 2000
+
+#: Words of recorded answers to conversations that were too long.
+CONTEXT_LENGTH = ("context_length_exceeded", "maximum context length", "prompt too long",
+                  "prompt is too long", "too_many_prompt_tokens", "exceeds the maximum number of tokens",
+                  "context window")
+CONTENT_FILTER = ("content_filter", "content_policy_violation", "content management policy")
+QUOTA = ("insufficient_quota", "billing_hard_limit_reached", "billing_error", "enforced_spend_limit_reached",
+         "credit balance is too low", "perday")
+WRONG_KEY = ("invalid_api_key", "api_key_invalid", "incorrect api key", "authentication_error")
+
+
+class Refusal(NamedTuple):
+    """What an error body says.
+
+    Attributes:
+        message: In the provider's words, or "".
+        code: Its own code, as text, or None.
+        kind: Its type or status word, or "".
+        status: A status inside the body, or None.
+        retry_after: Seconds it asks us to wait, or None.
+    """
+
+    message: str = ""
+    code: Optional[str] = None
+    kind: str = ""
+    status: Optional[int] = None
+    retry_after: Optional[float] = None
+
+
+def failure(who: str, status: Optional[int], headers: Mapping[str, str], body: bytes,
+            secrets: Iterable[str] = ()) -> ModelError:
+    """Return the error for a refused request.
+
+    Parameters:
+        who: Names the model in the message.
+        status: HTTP status, or None for an error inside a stream.
+        headers: Of the answer; names in any case.
+        body: Of the answer.
+        secrets: Texts that must not appear in the error, whatever the provider quotes.
+    """
+    text = _without(body[:BODY_LIMIT].decode("utf-8", "replace"), secrets)
+    refusal = read_refusal(text)
+    waits = [wait for wait in (retry_after(headers), refusal.retry_after) if wait is not None]
+    known = {name.lower(): value for name, value in headers.items()}
+    kind = _kind(status, refusal, text)
+    error = kind(_sentence(who, status, refusal, text, kind), status=status if status else refusal.status,
+                 code=refusal.code, request_id=known.get("x-request-id") or known.get("request-id"),
+                 retry_after=max(waits) if waits else None, body=text)
+    if status in (300, 301, 302, 303, 307, 308):
+        error.args = ("%s; set base_url to where it points (%r)" % (error, known.get("location", "")),)
+    return error
+
+
+def read_refusal(text: str) -> Refusal:
+    """Read an error body of any of the known shapes."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return Refusal(_visible(text))
+    if isinstance(data, list) and data:
+        data = data[0]
+    if not isinstance(data, dict):
+        return Refusal(text.strip()[:MESSAGE_LIMIT])
+    error = data.get("error")
+    inner: Mapping[str, Any] = error if isinstance(error, dict) else data
+    message = inner.get("message") or (error if isinstance(error, str) else None) or data.get("detail")
+    code = inner.get("code")
+    if isinstance(inner.get("innererror"), dict) and code is None:
+        code = inner["innererror"].get("code")
+    kind = inner.get("type") or inner.get("status") or ""
+    status = _status(inner.get("status_code"), inner.get("status"), code)
+    return Refusal(_text(message), None if code is None else str(code), _text(kind), status,
+                   _retry_delay(inner.get("details")))
+
+
+def retry_after(headers: Mapping[str, str]) -> Optional[float]:
+    """Return the seconds a provider asks us to wait, in whatever form; of several the largest."""
+    known = {name.lower(): value for name, value in headers.items()}
+    waits = []
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = known.get(name, "").strip()
+        wait = _number(value)
+        if wait is not None:
+            waits.append(wait * unit)
+        elif value and name == "retry-after":
+            date = _date(value)
+            waits += [] if date is None else [max(0.0, date - time.time())]
+    return max(waits) if waits else None
+
+
+def _kind(status: Optional[int], refusal: Refusal, text: str) -> Type[ModelError]:
+    """The class of error.  Words come first: a wrong key can be a 400, a spent quota a 429."""
+    words = " ".join([refusal.code or "", refusal.kind, refusal.message]).lower()
+    number = status if status and status >= 300 else refusal.status
+    if number is None or number < 500:
+        for kind, signs in ((ContextLengthExceeded, CONTEXT_LENGTH), (ContentFiltered, CONTENT_FILTER),
+                            (AuthenticationFailed, WRONG_KEY)):
+            if any(sign in words for sign in signs):
+                return kind
+    if number == 402 or any(sign in words or sign in text[:4096].lower() for sign in QUOTA):
+        return QuotaExhausted
+    return _kind_by_word(words) if number is None else _kind_by_status(number)
+
+
+def _kind_by_status(status: int) -> Type[ModelError]:
+    kinds = {401: AuthenticationFailed, 403: AuthenticationFailed, 408: ModelTimeout, 409: Overloaded,
+             429: RateLimited}
+    return kinds.get(status) or (Overloaded if status >= 500 else BadRequest)
+
+
+def _kind_by_word(words: str) -> Type[ModelError]:
+    if "rate_limit" in words or "rate limit" in words:
+        return RateLimited
+    if "invalid_request" in words or "tool_use_failed" in words:
+        return BadRequest
+    if any(sign in words for sign in ("overloaded", "server_error", "api_error", "server had an error")):
+        return Overloaded
+    return ModelError
+
+
+def _sentence(who: str, status: Optional[int], refusal: Refusal, text: str, kind: Type[ModelError]) -> str:
+    words = [who, "answered with", "status %d" % status if status else "an error in its stream"]
+    if refusal.code:
+        words.append("(%s)" % refusal.code)
+    said = refusal.message or (text.strip()[:MESSAGE_LIMIT] if text.strip() else "the body is empty")
+    advice = (kind.__doc__ or "").strip().split("\n")[0].rstrip(".")
+    return "%s: %s [%s]" % (" ".join(words), said[:MESSAGE_LIMIT], advice)
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        if len(secret) > 3:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:MESSAGE_LIMIT]
+
+
+def _visible(text: str) -> str:
+    """What a reader of an HTML page would see, on one line."""
+    import re
+
+    if "<" in text:
+        text = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
+    return " ".join(text.split())[:MESSAGE_LIMIT]
+
+
+def _status(*candidates: Any) -> Optional[int]:
+    for value in candidates:
+        if isinstance(value, str) and value.isdigit():
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
+            return value
+    return None
+
+
+def _number(value: str) -> Optional[float]:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0 <= number < 1e9 else None
+
+
+def _date(value: str) -> Optional[float]:
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+
+
+def _retry_delay(details: Any) -> Optional[float]:
+    """The delay that Google puts into the body, such as ``{"retryDelay": "34.07s"}``."""
+    for item in details if isinstance(details, list) else ():
+        delay = item.get("retryDelay") if isinstance(item, dict) else None
+        if isinstance(delay, str) and delay.endswith("s"):
+            return _number(delay[:-1])
+    return None
+
+
+#: What a header's value may be and a record may not: see `Secret`.
+Headers = Mapping[str, str]
+
+
+class Secret(str):
+    """Text that does not show itself where a repr is printed, such as the locals of a traceback."""
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+def secrets_of(headers: Headers) -> Tuple[str, ...]:
+    """The secret texts among some headers' values, with and without a scheme before them."""
+    found = [str(value) for value in headers.values() if isinstance(value, Secret)]
+    return tuple(found + [value.split(" ", 1)[1] for value in found if " " in value])

@@ -1,0 +1,195 @@
+"""HTTP for language models: a request, sent until it is answered, within the call's limits.
+
+`requests` is imported on first use, and only public interfaces of requests and urllib3 are used.  Not here:
+what a provider's bodies mean (its own file, and `failures`), and what happens on a connection (`exchange`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import weakref
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union
+
+from ..errors import ConfigError, ModelError, QuotaExhausted
+from .base import ModelCall
+from .connection import recording_adapter
+from .exchange import Answer, EventStream, Exchange, Patience
+from .failures import Headers, failure, secrets_of
+
+T = TypeVar("T")
+
+#: A provider that asks for a longer wait than this many seconds is not waited for.
+LONGEST_WAIT = 120.0
+#: Without such a wish the wait doubles with each try, up to this many seconds.
+LONGEST_BACKOFF = 8.0
+#: Statuses that say: the same request may work later.  And all from 500.
+RETRIED = (408, 409, 429)
+#: A thread remembers that many URLs.
+URLS = 32
+
+
+class Transport:
+    """Sends requests.  Any number of threads may share one.
+
+    Parameters:
+        who: Names the model in messages.
+        connect_timeout: Seconds until a connection stands, for each address.
+        first_byte_timeout: Seconds from the request to the headers, and in a stream from them to the first
+            event.
+        idle_timeout: Seconds between two events of a stream, or two reads of a plain answer.  Comments that
+            keep a connection alive do not count.
+        retry_wait: Seconds before the first retry where the provider names none; the next wait twice as long.
+        verify: As in requests: True, False, or the path of a CA bundle.
+        cert: As in requests: a client certificate.
+        proxies: As in requests; None takes the environment's.
+        configure_session: Called with every new `requests.Session`, one per thread and process; a place to
+            mount adapters.
+
+    Raises:
+        ConfigError: If a limit is not above 0.
+    """
+
+    def __init__(self, who: str, *, connect_timeout: float = 10.0, first_byte_timeout: float = 120.0,
+                 idle_timeout: float = 60.0, retry_wait: float = 0.5, verify: Union[bool, str] = True,
+                 cert: Any = None, proxies: Optional[Mapping[str, str]] = None,
+                 configure_session: Optional[Callable[[Any], None]] = None):
+        for name, value in (("connect_timeout", connect_timeout), ("first_byte_timeout", first_byte_timeout),
+                            ("idle_timeout", idle_timeout)):
+            if not value > 0:
+                raise ConfigError("%s is %r; expected seconds above 0" % (name, value))
+        self.who = who
+        self.patience = Patience(connect_timeout, first_byte_timeout, idle_timeout)
+        self._retry_wait = retry_wait
+        self._network = (dict(proxies or {}), True, verify, cert)
+        self._configure_session = configure_session
+        self._local = threading.local()
+
+    def send(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Answer:
+        """Return the whole answer.
+
+        Raises:
+            ModelError: If the provider refuses, fails or cannot be reached, and retries are spent.
+            Cancelled: If the call was cancelled.
+            LimitReached: If its deadline has passed.
+        """
+        return self._retried(lambda: self._whole(url, body, headers, call), call)
+
+    def stream(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> EventStream:
+        """Return the answer as a stream, once its first event has come.  Close it.  Raises like `send`."""
+        return self._retried(lambda: self._begun(url, body, headers, call), call)
+
+    def _retried(self, attempt: Callable[[], T], call: ModelCall) -> T:
+        tries = 0
+        while True:
+            call.check()
+            try:
+                return attempt()
+            except ModelError as error:
+                tries += 1
+                wait = self._wait_before(error, tries)
+                remaining = call.deadline.remaining()
+                if not error.retryable or tries > call.retries or (error.retry_after or 0) > LONGEST_WAIT:
+                    raise
+                if remaining is not None and wait >= remaining:
+                    raise
+                if call.on_retry is not None:
+                    call.on_retry(tries, wait, error)
+            call.cancel.wait(wait)
+
+    def _wait_before(self, error: ModelError, tries: int) -> float:
+        # Else all clients of an overloaded provider would come back at the same moment.
+        backoff = min(LONGEST_BACKOFF, self._retry_wait * 2 ** (tries - 1)) * random.uniform(0.75, 1.0)
+        return error.retry_after or backoff
+
+    def _whole(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Answer:
+        exchange = self._accepted(url, body, headers, call)
+        try:
+            return Answer(exchange.status, exchange.headers, exchange.read())
+        finally:
+            exchange.close()
+
+    def _begun(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> EventStream:
+        stream = EventStream(self._accepted(url, body, headers, call))
+        try:
+            stream.begin()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _accepted(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Exchange:
+        """Send the request once; return the exchange if its status is that of an answer."""
+        exchange = Exchange(self.who, self.patience, call)
+        try:
+            session, template, settings = self._prepared(url)
+            request = template.copy()
+            request.headers.update(headers)
+            request.headers["Content-Length"] = str(len(body))
+            request.body = body
+            exchange.open(session.get_adapter(url), request, **settings)
+            if exchange.status >= 300:
+                raise self._refused(exchange, headers)
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
+
+    def _refused(self, exchange: Exchange, headers: Headers) -> ModelError:
+        try:
+            body = exchange.read()
+        except ModelError:
+            body = b""  # The status says enough.
+        error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers))
+        wish = exchange.headers.get("x-should-retry", "").lower()
+        error.retryable = exchange.status in RETRIED or exchange.status >= 500
+        if wish in ("true", "false"):
+            error.retryable = wish == "true"
+        if isinstance(error, QuotaExhausted):
+            error.retryable = False  # However the status looks, waiting does not fill an account.
+        return error
+
+    def _prepared(self, url: str) -> Tuple[Any, Any, Dict[str, Any]]:
+        """Return (session, request without body, environment's settings), made once per thread and URL."""
+        local = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            local.session, local.urls, local.pid = self._new_session(), {}, os.getpid()
+        if url not in local.urls:
+            if len(local.urls) >= URLS:
+                local.urls.clear()
+            settings = local.session.merge_environment_settings(url, *self._network)
+            settings.pop("stream")
+            local.urls[url] = _template(local.session, url), settings
+        template, settings = local.urls[url]
+        return local.session, template, settings
+
+    def _new_session(self) -> Any:
+        import requests
+
+        session = requests.Session()
+        adapter = recording_adapter()()
+        session.mount("https://", adapter)
+        session.mount("http://", adapter)
+        # The thread may end while connections are open; this closes them then.
+        weakref.finalize(session, _close, session.adapters).atexit = False
+        if self._configure_session is not None:
+            self._configure_session(session)
+        return session
+
+
+def _close(adapters: Mapping[str, Any]) -> None:
+    for adapter in adapters.values():
+        adapter.close()
+
+
+def _template(session: Any, url: str) -> Any:
+    """A request that no session has touched: without its cookies and the key of a netrc file."""
+    import requests
+
+    try:
+        session.get_adapter(url)  # Refuses what no adapter is mounted for.
+        return requests.Request("POST", url, headers={"Accept-Encoding": "gzip, deflate"}).prepare()
+    except (requests.exceptions.RequestException, ValueError) as error:
+        raise ConfigError("base_url leads to %r, which is no URL (%s); expected http:// or https:// and a "
+                          "host" % (url, error)) from None

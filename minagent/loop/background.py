@@ -65,7 +65,7 @@ def send_off(ctx: Any, call: Mapping[str, Any]) -> Done:
     """Record the placeholder; the work starts after the record."""
     scope = ctx.scope
     task = {"id": "b" + key_of(ctx.scope.run_id, ctx.path)[:24], "call_id": call["call_id"], "name": call["name"],
-            "args": call["args"], "step": scope.state.step}
+            "args": call["args"], "step": scope.state.step, "created_at": scope.journal.now()}
     text = "started in the background as task %s; its result will be sent as a message" % task["id"]
     result = ToolResultPart(call["call_id"], call["name"], text).to_dict()
     changes = [{"type": "background-opened"}]

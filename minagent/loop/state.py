@@ -220,8 +220,8 @@ class RunState:
 
     def _attempt_rejected(self, change: Json, record: Record) -> None:
         step = self._opened(record)
-        rejected = dict(record["output"]["rejected"], message=step.held.get("message"))
-        step.rejected.append(rejected)
+        rejected = record["output"]["rejected"]
+        step.rejected.append(dict(rejected, message=step.held.get("message")))
         self.attempts.append(dict(rejected, step=self.step, attempt=step.attempts))
         step.held = {}
 

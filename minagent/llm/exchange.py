@@ -93,14 +93,17 @@ class Exchange:
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it comes."""
+        from urllib3 import HTTPResponse
+
         raw = self._response.raw
+        is_real = isinstance(raw, HTTPResponse)
         with self.translating:
-            if getattr(raw, "chunked", False):
+            if is_real and raw.chunked:
                 yield from raw.stream(64 * 1024, decode_content=True)
-            elif hasattr(raw, "read1"):
+            elif is_real and hasattr(raw, "read1"):
                 yield from iter(lambda: raw.read1(64 * 1024, decode_content=True), b"")
             else:
-                # An older urllib3 waits until it has as many bytes as it was asked for.
+                # An older urllib3, and perhaps a stand-in, waits for as many bytes as it was asked for.
                 yield from self._response.iter_content(1)
 
     def close(self) -> None:
@@ -138,13 +141,19 @@ class Translating:
             return
         # A socket that was shut under its reader makes the reader fail in whatever it was about to do.
         self._exchange.call.check()
-        raise _translated(error, self._exchange.who, self._exchange.patience) from error
+        meaning = _translated(error, self._exchange.who, self._exchange.patience)
+        if meaning is not error:
+            raise meaning from error
 
 
 def _translated(error: Exception, who: str, patience: Patience) -> Exception:
-    from requests import exceptions
-    from urllib3.exceptions import ReadTimeoutError
+    from http.client import HTTPException
 
+    from requests import exceptions
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    if not isinstance(error, (OSError, HTTPError, HTTPException, UnicodeError)):
+        return error  # Nobody's connection: a mistake in an adapter or here.
     words = "%s: %s" % (type(error).__name__, error)
     if isinstance(error, (exceptions.InvalidURL, exceptions.InvalidSchema, exceptions.InvalidHeader,
                           exceptions.InvalidProxyURL, UnicodeError)):

@@ -19,6 +19,7 @@ from minagent.errors import (
     OwnershipLost,
     RunBusy,
     RunCorrupt,
+    RunError,
     RunFinished,
     RunNotFound,
     RunTooNew,
@@ -321,6 +322,25 @@ class RunsContract(LeaseContract):
                     lease.append(following(lease, seq))
             lease.append(following(lease, 2))
         assert [record["seq"] for record in store.read("r1")] == [1, 2]
+
+    def test_an_interrupt_between_two_lines_doubles_no_record(self, store):
+        """Wherever a Ctrl-C strikes, a record is kept wholly or not at all, and the run can be taken up."""
+        class Striking(dict):
+            def get(self, key, default=None):
+                if key == "at":
+                    raise KeyboardInterrupt
+                return super().get(key, default)
+
+        with store.create("r1", created()) as lease:
+            try:
+                lease.append(Striking(following(lease, 2)))
+            except KeyboardInterrupt:
+                pass
+            with pytest.raises(RunError):
+                lease.append(following(lease, 2))
+        with store.acquire("r1") as lease:
+            assert [record["seq"] for record in lease.records] == [1, 2]
+            lease.append(following(lease, 3))
 
     def test_a_record_that_is_no_json_is_refused(self, store):
         """Nothing of it is kept, and the next one is taken."""
@@ -666,6 +686,20 @@ class RunsContract(LeaseContract):
             store.create("new%d" % pages, created(at=2000.0)).release()
             store.delete(seen[-1])
         assert (seen, pages) == (["r6", "r5", "r4", "r3", "r2", "r1", "r0"], 3)
+
+    def test_a_list_that_cannot_be_is_refused(self, store):
+        """A status is one of four words, a page holds one run at least."""
+        for wrong in ({"status": "done"}, {"limit": 0}):
+            with pytest.raises(ConfigError):
+                store.list(**wrong)
+
+    def test_who_left_shows_nothing_more(self, store):
+        """The head is the owner's; to write it without owning the run does nothing."""
+        lease = store.create("r1", created())
+        lease.head({"position": "first"})
+        lease.release()
+        lease.head({"position": "late"})
+        assert store.list()[0]["position"] == "first"
 
     def test_a_deleted_run_is_gone(self, store):
         """Its id can be used again; an owned run is not deleted."""

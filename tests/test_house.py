@@ -29,8 +29,8 @@ FLOORS = (
     ("vocabulary", (("messages",), ("chunks",), ("results",), ("tools",))),
     ("machines", (
         ("workflow", "nodes", "entries", "gathering", "engine", "journal"),
-        ("runs", "ids", "records", "standing", "decisions", "base", "null", "memory", "files", "locks", "inbox",
-         "file_lease", "json_files", "sqlite"),
+        ("runs", "ids", "records", "standing", "decisions", "listing", "base", "null", "memory", "files", "locks",
+         "inbox", "file_lease", "json_files", "sqlite"),
         ("llm", "base", "wire", "failures", "connection", "sse", "exchange", "transport", "openai_chat",
          "openai_responses", "anthropic_messages", "gemini_generate", "emulation", "resolve", "prices",
          "local"),

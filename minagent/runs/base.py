@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import (
     AlreadyDecided,
+    ConfigError,
     OwnershipLost,
     RunBusy,
     RunCorrupt,
@@ -22,6 +23,7 @@ from ..errors import (
     UnknownSuspension,
 )
 from . import decisions as deciding
+from .listing import Page, matches, settled_by, sort_key
 from .standing import Standing
 
 Record = Dict[str, Any]
@@ -115,16 +117,6 @@ class Lease:
 
     def __exit__(self, *error: Any) -> None:
         self.release()
-
-
-class Page(List[Dict[str, Any]]):
-    """Some heads of runs, newest first.
-
-    Attributes:
-        cursor: What `RunStore.list` takes to go on after them, or None when there are no more.
-    """
-
-    cursor: Optional[str] = None
 
 
 class RunStore:
@@ -313,19 +305,26 @@ class RunStore:
             resource_id: Only runs asked for by this one.
             older_than: Only runs in which nothing has happened for so many seconds.
             metadata: Only runs whose metadata has all these members.
+
+        Raises:
+            ConfigError: If the status is none of the four, or the limit is below 1.
         """
+        if status not in (None, *STATUSES):
+            raise ConfigError("status is %r; expected one of %s" % (status, ", ".join(STATUSES)))
+        if limit < 1:
+            raise ConfigError("limit is %r; expected 1 or more" % (limit,))
         wanted = {"status": status, "agent": agent, "resource_id": resource_id}
         latest = None if older_than is None else self._now() - older_than
         page = Page()
         for run_id, head in self._newest_first():
-            key = _key(run_id, head)
+            key = sort_key(run_id, head)
             if cursor is not None and key >= cursor:
                 continue
             shown = self._shown(run_id, head)
-            if shown is None or not _matches(shown, wanted, metadata) or not _settled_by(shown, latest):
+            if shown is None or not matches(shown, wanted, metadata) or not settled_by(shown, latest):
                 continue
             if len(page) == limit:
-                page.cursor = _key(page[-1]["run_id"], page[-1])
+                page.cursor = sort_key(page[-1]["run_id"], page[-1])
                 break
             page.append(shown)
         return page
@@ -372,25 +371,3 @@ def check_turn(lease: Lease, record: Record, seq: int) -> None:
         found = (record["seq"], record.get("epoch"), lease.run_id, seq, lease.epoch)
         raise OwnershipLost("record %r of epoch %r came to run %s after record %d in epoch %d; "
                             "two writers are at work" % found, lease.run_id)
-
-
-def _key(run_id: str, head: Mapping[str, Any]) -> str:
-    """A text that sorts runs by creation; milliseconds are exact enough, the id makes it unique."""
-    return "%015d.%s" % (int(head.get("created_at", 0.0) * 1000), run_id)
-
-
-def newest_first(heads: Mapping[str, Dict[str, Any]]) -> List[Tuple[str, Dict[str, Any]]]:
-    """Heads by run id, in the order that `list` has."""
-    return sorted(heads.items(), key=lambda item: _key(*item), reverse=True)
-
-
-def _matches(head: Mapping[str, Any], wanted: Mapping[str, Any],
-             metadata: Optional[Mapping[str, Any]]) -> bool:
-    own = head.get("metadata") or {}
-    return (all(value is None or head.get(key) == value for key, value in wanted.items())
-            and all(own.get(key) == value for key, value in (metadata or {}).items()))
-
-
-def _settled_by(head: Mapping[str, Any], latest: Optional[float]) -> bool:
-    updated_at: float = head.get("updated_at", 0.0)
-    return latest is None or updated_at <= latest

@@ -81,19 +81,25 @@ class FileLease(Lease):
 
     def append(self, record: Record) -> None:
         line = to_line(record)
-        self._check()
+        self._check_owner()  # before a lock that may have been held when this process was forked
         with self._lock:
             self._check()
             check_turn(self, record, self._seq)
+            self._broken = "a record was interrupted"  # if this is left before its end, the file knows better
             self._write(line)
             self._size += len(line)
             self._seq += 1
             self._updated_at = record.get("at", 0.0)
+            self._broken = ""
 
-    def _check(self) -> None:
+    def _check_owner(self) -> None:
         if self._pid != os.getpid() or self._fd < 0:
             raise OwnershipLost("run %s is not owned by this lease any more (it was released, or this "
                                 "process was forked); acquire it again" % self.run_id, self.run_id)
+
+    def _check(self) -> None:
+        """As `_check_owner`, and that records can still be relied on.  Only under _lock."""
+        self._check_owner()
         if self._broken:
             raise RunError("run %s takes no more records: %s; resume it" % (self.run_id, self._broken),
                            self.run_id)
@@ -114,6 +120,7 @@ class FileLease(Lease):
     def _roll_back(self) -> None:
         try:
             os.ftruncate(self._fd, self._size)
+            self._broken = ""
         except OSError as error:
             self._broken = "a record that was written in part could not be cut off (%s)" % error
 
@@ -122,11 +129,11 @@ class FileLease(Lease):
                         % (self.run_id, what, self._folder, error), self.run_id)
 
     def sync(self) -> None:
-        self._check()
+        self._check_owner()
         goal = self._size
         with self._syncing:  # who waits here is served by the one before, if that one began late enough
-            self._check()
             with self._lock:
+                self._check()
                 end, fresh, self._fresh = self._size, self._fresh, []
             if self._synced >= goal and not fresh:
                 return
@@ -149,7 +156,7 @@ class FileLease(Lease):
     # The inbox.
 
     def inbox(self) -> Dict[str, Posted]:
-        with self._lock:
+        with self._store.translated(self.run_id), self._lock:
             self._inbox = inbox.read(os.path.join(self._folder, INBOX), self._inbox)
             return {posted["id"]: dict(posted) for posted in self._inbox.values()}
 
@@ -176,7 +183,7 @@ class FileLease(Lease):
     # Blobs and the head.
 
     def put_blob(self, data: bytes) -> str:
-        self._check()
+        self._check_owner()
         sha = sha256(data).hexdigest()
         path = os.path.join(self._folder, BLOBS, sha)
         with self._putting:
@@ -195,11 +202,13 @@ class FileLease(Lease):
             raise self._failed("be written", error) from error
 
     def get_blob(self, sha: str) -> bytes:
-        return read_blob(self._folder, self.run_id, sha)
+        with self._store.translated(self.run_id):
+            return read_blob(self._folder, self.run_id, sha)
 
     def head(self, shown: Mapping[str, Any]) -> None:
-        self._check()
         with self._lock:
+            if self._pid != os.getpid() or self._fd < 0:
+                return
             facts = Standing(self.records[:1]).shown()
             facts.update(run_id=self.run_id, updated_at=self._updated_at, last_seq=self._seq,
                          journal_bytes=self._size, epoch=self.epoch)

@@ -24,9 +24,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 from ..errors import RunBusy, RunCorrupt, RunError, RunNotFound, RunTooNew
 from . import files, inbox, locks
-from .base import Lease, Posted, Record, RunStore, newest_first
+from .base import Lease, Posted, Record, RunStore
 from .file_lease import CANCEL, HEAD, INBOX, JOURNAL, LOCK, FileLease, read_blob
 from .ids import check_run_id, usable_as_name
+from .listing import newest_first
 from .records import check_schema, from_journal, to_line
 from .standing import Standing
 
@@ -60,7 +61,7 @@ class JsonFileRuns(RunStore):
         check_run_id(run_id)
         check_schema(record, run_id)
         line = to_line(record)
-        with self._translated(run_id), ExitStack() as undo:
+        with self.translated(run_id), ExitStack() as undo:
             os.makedirs(self.root, 0o700, exist_ok=True)
             files.check_private(self.root)
             if self._find(run_id) is not None:
@@ -115,7 +116,7 @@ class JsonFileRuns(RunStore):
 
     def acquire(self, run_id: str) -> Lease:
         folder = self._folder(run_id)
-        with self._translated(run_id):
+        with self.translated(run_id):
             held = self._own(run_id, folder)
             try:
                 held.sign()
@@ -135,7 +136,7 @@ class JsonFileRuns(RunStore):
     def delete(self, run_id: str) -> None:
         folder = self._folder(run_id)
         gone = os.path.join(os.path.dirname(folder), ".gone-%s-%s" % (run_id, os.urandom(6).hex()))
-        with self._translated(run_id):
+        with self.translated(run_id):
             held = self._own(run_id, folder)
             try:
                 if os.name == "nt":
@@ -157,17 +158,19 @@ class JsonFileRuns(RunStore):
 
     def read(self, run_id: str) -> List[Record]:
         folder = self._folder(run_id)
-        with self._translated(run_id):
+        with self.translated(run_id):
             return from_journal(files.read_file(os.path.join(folder, JOURNAL)), run_id)[0]
 
     def inbox(self, run_id: str) -> Dict[str, Posted]:
         folder = self._folder(run_id)
-        with self._translated(run_id):
+        with self.translated(run_id):
             found = inbox.read(os.path.join(folder, INBOX), {})
         return {posted["id"]: posted for posted in found.values()}
 
     def get_blob(self, run_id: str, sha: str) -> bytes:
-        return read_blob(self._folder(run_id), run_id, sha)
+        folder = self._folder(run_id)
+        with self.translated(run_id):
+            return read_blob(folder, run_id, sha)
 
     def _owned(self, run_id: str) -> bool:
         return locks.taken(os.path.join(self._folder(run_id), LOCK))
@@ -178,13 +181,13 @@ class JsonFileRuns(RunStore):
         if self.standing(run_id).finished:
             return
         folder = self._folder(run_id)
-        with self._translated(run_id):
+        with self.translated(run_id):
             os.close(files.open_file(os.path.join(folder, CANCEL), os.O_WRONLY | os.O_CREAT))
         _wake(folder)
 
     def _insert(self, run_id: str, suspension_id: str, posted: Posted) -> Optional[Posted]:
         folder = self._folder(run_id)
-        with self._translated(run_id):
+        with self.translated(run_id):
             first = inbox.insert(os.path.join(folder, INBOX), posted, self._alone)
         if first is None:
             _wake(folder)
@@ -239,7 +242,7 @@ class JsonFileRuns(RunStore):
             return {}
 
     @contextmanager
-    def _translated(self, run_id: str) -> Iterator[None]:
+    def translated(self, run_id: str) -> Iterator[None]:
         """Say of a file that is not there that the run is not, and of other trouble which run has it."""
         try:
             yield

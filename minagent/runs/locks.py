@@ -124,9 +124,10 @@ class Held:
     def sign(self) -> None:
         """Say in the lock's file who has it.  For people only, so that it may fail."""
         host = os.uname().nodename if hasattr(os, "uname") else "this machine"
+        text = ("process %d on %s" % (os.getpid(), host)).encode("utf-8", "replace")
         try:
-            os.ftruncate(self.fds[0], 0)
-            write_all(self.fds[0], ("process %d on %s\n" % (os.getpid(), host)).encode())
+            # Always of one length: some file systems write a file to disk at once that was cut and filled again.
+            write_all(self.fds[0], text[:79].ljust(79) + b"\n")
         except OSError:
             pass
 

@@ -14,8 +14,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import OwnershipLost, RunBusy, RunCorrupt, RunNotFound
 from . import decisions as deciding
-from .base import Lease, Posted, Record, RunStore, already_decided, check_turn, newest_first
+from .base import Lease, Posted, Record, RunStore, already_decided, check_turn
 from .ids import check_run_id
+from .listing import newest_first
 from .records import check_schema, to_bytes
 from .standing import Standing
 
@@ -53,8 +54,9 @@ class MemoryRuns(RunStore):
         check_run_id(run_id)
         check_schema(record, run_id)
         run = _Run(to_bytes(record), record.get("at", 0.0))
-        records = run.read()
-        lease = run.owner = MemoryLease(self, run_id, run, records, records[0].get("epoch", 1))
+        lease = run.owner = MemoryLease(self, run_id, run)
+        lease.follow(run.read())
+        lease.epoch = record.get("epoch", 1)  # the first record is of this ownership already
         with self._lock:
             return lease if self._runs.setdefault(run_id, run) is run else None
 
@@ -64,14 +66,12 @@ class MemoryRuns(RunStore):
             if run.owner is not None:
                 raise RunBusy("run %s is owned by another thread of this process; try again later" % run_id,
                               run_id)
-            lease = run.owner = MemoryLease(self, run_id, run, [], 0)
+            lease = run.owner = MemoryLease(self, run_id, run)
         try:
-            lease.records = run.read()
-            check_schema(lease.records[0], run_id)
+            lease.follow(self.read(run_id))
         except BaseException:
             lease.release()
             raise
-        lease.follow()
         return lease
 
     def read(self, run_id: str) -> List[Record]:
@@ -125,20 +125,19 @@ class MemoryRuns(RunStore):
 class MemoryLease(Lease):
     """Ownership of a run in memory."""
 
-    def __init__(self, store: MemoryRuns, run_id: str, run: _Run, records: List[Record], epoch: int):
+    def __init__(self, store: MemoryRuns, run_id: str, run: _Run):
         self.run_id = run_id
-        self.epoch = epoch
-        self.records = records
         self.news = Event()
         self._store = store
         self._run = run
         self._pid = os.getpid()
-        self._seq = records[-1]["seq"] if records else 0
+        self._before = 0
         self._cancelled = False
 
-    def follow(self) -> None:
+    def follow(self, records: List[Record]) -> None:
         """Take up where the last record stands."""
-        self._seq = self.records[-1]["seq"]
+        self.records = records
+        self._before = self.records[-1]["seq"] - len(self.records)
         self.epoch = self.records[-1].get("epoch", 0) + 1
 
     def append(self, record: Record) -> None:
@@ -146,9 +145,8 @@ class MemoryLease(Lease):
         run = self._run
         with run.lock:
             self._check()
-            check_turn(self, record, self._seq)
+            check_turn(self, record, self._before + len(run.lines))
             run.lines.append(line)
-            self._seq += 1
 
     def _check(self) -> None:
         if self._run.owner is not self or self._pid != os.getpid():
@@ -191,7 +189,8 @@ class MemoryLease(Lease):
     def head(self, shown: Mapping[str, Any]) -> None:
         copy = json.loads(to_bytes(dict(shown)).decode("utf-8"))
         with self._run.lock:
-            self._run.head = copy
+            if self._run.owner is self:
+                self._run.head = copy
 
     def release(self) -> None:
         with self._run.lock:

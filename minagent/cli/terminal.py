@@ -15,6 +15,10 @@ from typing import Any, Optional
 #: Control characters other than tab and newline.  A model's text must not command a terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+#: Characters written at once.  An unbuffered stream (PYTHONUNBUFFERED) forgets the rest of a write that was cut
+#: short, so that only the next one tells that the reader has gone.
+_PIECE = 8192
+
 
 class Terminal:
     """The three standard streams.
@@ -34,7 +38,9 @@ class Terminal:
         """Write a piece of a result, at once."""
         if text:
             self._open_line = not text.endswith("\n")
-            self.out.write(_CONTROL.sub("", text) if self._shown else text)
+            shown = _CONTROL.sub("", text) if self._shown else text
+            for start in range(0, len(shown), _PIECE):
+                self.out.write(shown[start:start + _PIECE])
             self.out.flush()
 
     def end_line(self) -> None:

@@ -8,7 +8,7 @@ through process_output_stream, the answer recorded as held.  What is not here: w
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from ..errors import Abort, BadResponse, ConfigError, ModelError, Signal
 from ..llm.base import LanguageModel, ModelCall, ModelRequest, ModelResponse, StreamPart
@@ -36,6 +36,7 @@ class _Attempt:
         self.answer = Answer()
         self.shown = False
         self.called = False
+        self.abort: Optional[Abort] = None  # what a stream hook raised; the rest of the answer is taken unseen
 
     def run(self) -> Done:
         self.ctx.start([{"type": "attempt-started"}])
@@ -74,7 +75,7 @@ class _Attempt:
 
     def _response(self, request: Union[ModelRequest, ModelResponse]) -> ModelResponse:
         if isinstance(request, ModelResponse):
-            self._take(list(parts_of(request)))
+            self._take_all([list(parts_of(request))])
             return self.answer.response(request.model).replace(cached=True)
         self.frame = request.frame
         for position, model in enumerate(self.models):
@@ -106,8 +107,7 @@ class _Attempt:
             request = request.with_frame(model=model.model)
         parts = model.do_stream(request, self._call())
         try:
-            for batch in parts:
-                self._take(batch)
+            self._take_all(parts)
         finally:
             if hasattr(parts, "close"):
                 parts.close()
@@ -126,10 +126,21 @@ class _Attempt:
     def _on_retry(self, attempt: int, seconds: float, error: Exception) -> None:
         self.scope.emit("retry", {"attempt": attempt, "wait_seconds": seconds, "error": str(error)})
 
+    def _take_all(self, batches: Iterable[Sequence[StreamPart]]) -> None:
+        """Take an answer; after an abort unseen to its end, for what it cost and for the model to see it whole."""
+        try:
+            for batch in batches:
+                self._take(batch)
+        except (ModelError, Signal):
+            if self.abort is None:
+                raise
+        if self.abort is not None:
+            raise self.abort
+
     def _take(self, batch: Sequence[StreamPart]) -> None:
         """Take what one network read brought."""
         watched, rewritten = self.scope.sink.watched, self.runner.rewrites_stream
-        if not watched and not rewritten:
+        if self.abort is not None or not (watched or rewritten):
             for type, payload in batch:
                 self.answer.feed(type, payload)
             return
@@ -148,7 +159,14 @@ class _Attempt:
             self.scope.sink.send(chunks)
 
     def _let_through(self, chunk: Any) -> Sequence[Any]:
-        let: Sequence[Any] = self.runner.process_output_stream(chunk)
+        if self.abort is not None:
+            self.answer.feed(chunk.type, chunk.payload)
+            return ()
+        try:
+            let: Sequence[Any] = self.runner.process_output_stream(chunk)
+        except Abort as abort:
+            self.abort = abort
+            return self._let_through(chunk)
         if len(let) != 1 or (let[0] is not chunk and let[0] != chunk):
             self.answer.edited.add(str(chunk.payload.get("call_id") or chunk.payload.get("id", "")))
         return let

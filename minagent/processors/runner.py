@@ -48,8 +48,8 @@ def checked(processors: Sequence[Any]) -> List[Any]:
 
 def overrides(processor: Any, hook: str) -> bool:
     """Whether a processor has a hook of its own."""
-    found = getattr(type(processor), hook, None) or getattr(processor, hook, None)
-    return found is not None and found is not getattr(Processor, hook)
+    found = getattr(processor, hook, None)
+    return found is not None and getattr(found, "__func__", found) is not getattr(Processor, hook)
 
 
 class Runner:

@@ -448,7 +448,7 @@ def test_what_an_empty_answering_door_skipped_stays_skipped():
         raise AssertionError("entered")
 
     def tree(answers):
-        skipped = [ForEach("each", Step("item", never), items=lambda value: [1, 2]), Mount("mount", never),
+        skipped = [ForEach("each", Step("item", never), items=never), Mount("mount", never),
                    Branch("branch").door("d", never), DoWhile("loop", Step("lap", never), never), Step("leaf", never)]
         return Workflow("w", [
             Workflow("answered", [Step("a", lambda ctx, value: 7), Branch("b").door("d", answers, answers=True),
@@ -552,6 +552,23 @@ def test_only_the_frontier_of_a_loop_reads_live_state(after):
 
         assert value == max(stands, 2)
         assert asked == ([] if settled else list(range(stands, value + 1)))
+
+
+def test_a_settled_iteration_is_not_asked_again_at_its_end():
+    """An empty branch at the end of a loop's body left no record, but the next iteration did."""
+    asked = []
+
+    def when(value, scope):
+        asked.append(value)
+        return False
+
+    body = Workflow("body", [Step("add", lambda ctx, value: value + 1), Branch("b").door("d", when)])
+    one = engine()
+    assert one.run(DoWhile("loop", body, lambda value, scope: value < 3), 0) == 3
+    assert asked == [1, 2, 3]
+    asked.clear()
+    assert engine(kept(one)).run(DoWhile("loop", body, lambda value, scope: value < 3), 0) == 3
+    assert asked == [3], "only the frontier is asked"
 
 
 # An engine in a leaf of another one.

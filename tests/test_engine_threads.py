@@ -18,12 +18,14 @@ from minagent._util import CancelToken, Deadline
 from minagent.errors import OwnershipLost
 from minagent.workflow import (
     Abort,
+    Branch,
     Cancelled,
     DoWhile,
     Engine,
     ForEach,
     Journal,
     LimitReached,
+    Mount,
     NullLease,
     Step,
     Suspend,
@@ -88,7 +90,7 @@ def test_drawn_trees_in_threads_end_like_in_turn(tree, die_at, after, workers, f
     reference = World()
     last = finish(tree, reference)
     world = World()
-    with ThreadPoolExecutor(workers if foreign else 40) as executor:
+    with ThreadPoolExecutor(workers) as executor:
         options = {"executor": lambda: executor, "foreign": foreign}
         process = Process(tree, world, die_at=die_at, after=after, **options)
         end = process if process.end == "done" else finish(tree, world, **options)
@@ -193,14 +195,16 @@ def test_exclusive_leaves_run_one_at_a_time_record_included(pool):
 # Few workers.
 
 
+@pytest.mark.parametrize("foreign", [True, False])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nesting_in_a_small_foreign_executor_cannot_deadlock(workers):
+def test_nesting_in_a_small_executor_cannot_deadlock(workers, foreign):
     """The thread that waits does what no worker has taken up."""
     tree = ForEach("each", ForEach("each", ForEach("each", Step("leaf", lambda ctx, value: value + 1))))
     items = [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
     done = []
     with ThreadPoolExecutor(workers) as executor:
-        caller = threading.Thread(target=lambda: done.append(engine(executor).run(tree, items)), daemon=True)
+        one = engine(executor, foreign=foreign)
+        caller = threading.Thread(target=lambda: done.append(one.run(tree, items)), daemon=True)
         caller.start()
         caller.join(PATIENCE)
         assert done == [[[[2, 3], [4, 5]], [[6, 7], [8, 9]]]]
@@ -575,3 +579,48 @@ def test_a_loop_in_an_item_keeps_its_place_when_a_sibling_waits(pool):
     again_engine.decide(decide_all(caught.value.suspensions))
     assert all(value > 3 for value in again_engine.run(tree, [0, 0]))
     assert 1 not in asked, "the condition after the first iteration was settled"
+
+
+def fresh(rest):
+    """A tree of two items, and records in which each has done the first of its leaves."""
+    tree = ForEach("each", Workflow("item", [Step("first", lambda ctx, value: value), rest]))
+    lease = NullLease()
+    journal = Journal(lease)
+    records = []
+    lease.append = records.append
+    for item in "01":
+        journal.append(journal.root.at("each/%s/first" % item), "done", int(item))
+    return tree, records
+
+
+def test_a_condition_at_the_frontier_of_an_item_is_asked_once_at_each_start(pool):
+    """Finding out what is due asks nothing and enters nothing."""
+    asked, entered = [], []
+
+    def when(value, scope):
+        asked.append(value)
+        return True
+
+    def enter(scope, value, drive):
+        entered.append(value)
+        return drive(Step("leaf", lambda ctx, value: value), value)
+
+    tree, records = fresh(Workflow("rest", [Mount("mount", enter)]))
+    assert engine(pool, records).run(tree, [0, 1]) == [0, 1]
+    assert sorted(entered) == [0, 1]
+
+    tree, records = fresh(Branch("rest").door("d", when, Step("leaf", lambda ctx, value: value)))
+    assert engine(pool, records).run(tree, [0, 1]) == [0, 1]
+    assert sorted(asked) == [0, 1]
+
+
+def test_items_that_are_resumed_in_their_middle_run_in_parallel(pool):
+    """Also when what is due stands in a for-each of their own: nothing is run while it is found out."""
+    meeting = threading.Barrier(2)
+    inner = ForEach("rest", Workflow("w", [Step("meet", lambda ctx, value: meeting.wait(PATIENCE) and 0)]),
+                    items=lambda value: [value])
+    tree, records = fresh(inner)
+    one = engine(pool, records, foreign=False)
+    for item in "01":  # known to be there, so that it is looked into
+        one.journal.append(one.journal.root.at("each/%s/rest/0/meet" % item), "noted")
+    assert one.run(tree, [0, 1]) == [[0], [0]]

@@ -122,7 +122,7 @@ class Engine:
         executor: Makes the `concurrent.futures.Executor` for a ForEach with two or more items to do; called
             once, when it is needed.  None: items are done one after the other in the caller's thread.
         foreign: Whether that executor is shared with others; the caller's thread then helps out when no
-            worker is free, so that nesting cannot deadlock.
+            worker is free.  A worker's thread always does, so that nesting cannot deadlock.
         cancel: Set by anybody to stop the run.
         deadline: When running items are told to stop.
         grace: Seconds that running items get after a cancel or the deadline before they are abandoned.
@@ -139,6 +139,7 @@ class Engine:
         self._make_executor = executor
         self._foreign = foreign
         self._executor: Optional[Executor] = None
+        self._caller = threading.get_ident()  # of `run`
         self._executor_lock = threading.Lock()  # guards the making of _executor
         self._turn = threading.RLock()  # held by an exclusive leaf, its record included
         self._visits: Dict[type, Callable[..., Any]] = {
@@ -159,6 +160,7 @@ class Engine:
         aborted = self.journal.aborted
         if aborted is not None:
             raise Abort(aborted.get("reason", "aborted") if isinstance(aborted, dict) else "aborted", aborted)
+        self._caller = threading.get_ident()
         try:
             return self.visit_plain(node, self.journal.root.child(node.name), value, LIVE)
         except Signal as signal:
@@ -287,7 +289,9 @@ class Engine:
         if gathering.due and mode == PROBE:
             raise Frontier()
         if len(gathering.due) > 1 and self._make_executor is not None:
-            gathering.in_parallel(self._shared_executor(), self._foreign)
+            # A thread that is itself a worker must not wait for one.
+            helps = self._foreign or threading.get_ident() != self._caller
+            gathering.in_parallel(self._shared_executor(), helps)
         else:
             gathering.in_turn()
         outputs = gathering.result()

@@ -80,17 +80,21 @@ class Gathering:
         for index in self.due:
             self.do(index)
 
-    def in_parallel(self, executor: Executor, foreign: bool) -> None:
-        """Start all due items, and wait until each has ended or is abandoned."""
+    def in_parallel(self, executor: Executor, helps: bool) -> None:
+        """Start all due items, and wait until each has ended or is abandoned.
+
+        Parameters:
+            helps: Whether this thread does what no worker has taken up.
+        """
         pending: Dict[Future[Any], int] = {}
         wake: Future[None] = Future()
         forget = self.engine.cancel.on_cancel(lambda: wake.set_result(None))
         try:
             self._submit(executor, pending)
-            self._wait(pending, wake, foreign)
+            self._wait(pending, wake, helps)
         except BaseException:  # a KeyboardInterrupt: nothing more is started, what runs gets its grace
             self.engine.cancel.cancel()
-            self._wait(pending, wake, foreign)
+            self._wait(pending, wake, helps)
             raise
         finally:
             forget()
@@ -104,7 +108,7 @@ class Gathering:
             except RuntimeError:  # it is shut down, or there are no more threads to be had
                 return
 
-    def _wait(self, pending: Dict[Future[Any], int], wake: Future[None], foreign: bool) -> None:
+    def _wait(self, pending: Dict[Future[Any], int], wake: Future[None], helps: bool) -> None:
         """Take ended items out of `pending`; what is left at the end is to be abandoned."""
         engine, stop = self.engine, Deadline()
         while pending:
@@ -119,9 +123,9 @@ class Gathering:
                 continue
             limit = stop.remaining() if told else engine.deadline.remaining()
             waited: List[Future[Any]] = list(pending) if told else [*pending, wake]
-            for future in wait(waited, shorter(limit, 0.01 if foreign else None), FIRST_COMPLETED).done:
+            for future in wait(waited, shorter(limit, 0.01 if helps else None), FIRST_COMPLETED).done:
                 pending.pop(future, None)
-            if foreign:
+            if helps:
                 self._help(pending)
 
     def _help(self, pending: Dict[Future[Any], int]) -> None:

@@ -395,6 +395,17 @@ def test_every_output_survives_a_checkpoint(output):
     assert type(again.run(Step("a", fail(Killed())))) is type(output)
 
 
+def test_a_checkpoint_is_not_changed_by_a_later_decision():
+    """It was taken before; who keeps it as an object keeps what was then."""
+    one = engine()
+    with pytest.raises(Suspend) as caught:
+        one.run(Step("ask", lambda ctx, value: ctx.suspend("q")))
+    checkpoint = one.journal.checkpoint()
+    then = json.dumps(checkpoint)
+    one.decide({caught.value.suspensions[0]["id"]: "yes"})
+    assert json.dumps(checkpoint) == then
+
+
 def test_a_checkpoint_holds_what_was_folded_while_it_was_taken():
     """A loop may fold an iteration in another thread: it is in the checkpoint, wherever the reader stands."""
     journal = Journal()

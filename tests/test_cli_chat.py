@@ -9,8 +9,7 @@ import sys
 import threading
 
 import pytest
-
-from test_cli import CommandLine
+from _command_line import CommandLine
 
 
 @pytest.fixture

@@ -56,11 +56,15 @@ def rewritten(source):
     monkeypatch, arguments of `-m`) only what can be nothing but an import name is: prose stays.
     """
     lines = source.splitlines(keepends=True)
-    for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
+    tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    for at in reversed(range(len(tokens))):
+        token = tokens[at]
         if token.type == tokenize.NAME and token.string == "minagent":
             new = HOME
         elif token.type == tokenize.STRING or tokenize.tok_name[token.type] == "FSTRING_MIDDLE":
             new = _in_string(token.string)
+            if token.string.strip("\"'") == "minagent" and _is_import_name(tokens, at):
+                new = repr(HOME)
         else:
             continue
         if new != token.string:
@@ -68,10 +72,16 @@ def rewritten(source):
     return "".join(lines)
 
 
+def _is_import_name(tokens, at):
+    """Say whether a literal that is the bare name stands where only an import name can."""
+    before = [token.string.strip("\"'") for token in tokens[max(at - 2, 0):at]]
+    after = [token.string for token in tokens[at + 1:at + 5]]
+    return (before == ["-m", ","] or before[1:] == ["("] and before[0] in ("import_module", "find_spec", "__import__")
+            or before == ["modules", "["] or after in (["in", "sys", ".", "modules"], ["not", "in", "sys", "."]))
+
+
 def _in_string(text):
     """Return a string literal (or a piece of one) with its import names replaced."""
-    # "-m", "minagent" and import_module("minagent"): the literal is the name and nothing else.
-    text = re.sub(r"""^([rbufRBUF]*)(['"])minagent\2$""", lambda m: m[1] + m[2] + HOME + m[2], text)
     text = re.sub(r"(\bimport (?:[\w.]+, )*|\bfrom |-m )minagent\b(?!\.)", lambda m: m[1] + HOME, text)
     return re.sub(r"(?<![\w./-])minagent(?=\.[A-Za-z_])(?!\.(?:toml|cfg|py|git)\b)", HOME, text)
 

@@ -33,6 +33,9 @@ ToolChoice = Union[str, Mapping[str, str]]
 SETTINGS = ("temperature", "top_p", "max_output_tokens", "stop_sequences", "seed", "reasoning_effort",
             "provider_options")
 
+#: Members of provider_options that are for one request and are never recorded: they may hold a key.
+LIVE_OPTIONS = ("api_key", "headers")
+
 
 @dataclass(frozen=True, eq=False)
 class Frame:
@@ -53,8 +56,13 @@ class Frame:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> Dict[str, Any]:
+        """What may be recorded of it: `LIVE_OPTIONS` are left out."""
+        settings = dict(self.settings)
+        if settings.get("provider_options"):
+            settings["provider_options"] = {key: value for key, value in settings["provider_options"].items()
+                                            if key not in LIVE_OPTIONS}
         return {"model": self.model, "system": self.system, "tools": [spec.to_dict() for spec in self.tools],
-                "tool_choice": self.tool_choice, "settings": dict(self.settings)}
+                "tool_choice": self.tool_choice, "settings": settings}
 
 
 @dataclass(frozen=True)

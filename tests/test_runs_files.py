@@ -283,6 +283,14 @@ def test_a_damaged_decision_is_told(store):
         store.inbox("r1")
 
 
+def test_a_blob_is_never_looked_for_elsewhere(store):
+    """Only what can be a SHA-256 becomes part of a path."""
+    store.create("r1", created()).release()
+    for name in ("../journal.jsonl", "A" * 64, "0" * 63, ""):
+        with pytest.raises(RunCorrupt, match="expected 64 hexadecimal digits"):
+            store.get_blob("r1", name)
+
+
 def test_a_damaged_blob_is_told_and_put_again(store):
     """What is read is what was put."""
     with store.create("r1", created()) as lease:
@@ -662,6 +670,21 @@ def test_a_run_deleted_under_its_lease_is_lost(store):
             lease.post("b1", Answer(1))
         with pytest.raises(RunError):
             lease.put_blob(b"x")
+
+
+def test_one_process_does_not_get_a_lock_twice_whatever_the_kernel_says(tmp_path, monkeypatch):
+    """On some file systems locks belong to the process, and a second one would be granted."""
+    class Generous:
+        take = staticmethod(lambda fd: True)
+        taken = staticmethod(lambda fd: False)
+        drop = staticmethod(lambda fd: None)
+
+    monkeypatch.setattr(locks, "kernel", Generous)
+    held = locks.take(str(tmp_path / "lock"))
+    assert locks.take(str(tmp_path / "lock")) is None
+    assert locks.taken(str(tmp_path / "lock"))
+    held.release()
+    locks.take(str(tmp_path / "lock")).release()
 
 
 class FakeMsvcrt:

@@ -15,6 +15,7 @@ from _command_line import HOME, KEYS, CommandLine, Ended
 
 import minagent
 from minagent.cli import main
+from minagent.testing import ScriptedServer, calls, says
 
 
 @pytest.fixture
@@ -282,7 +283,7 @@ def test_the_doctor_tells_versions_and_names_of_keys_but_no_values(cli):
         assert "secret" not in ended.out + ended.err
         assert "OPENAI_API_KEY" in ended.out and "GROQ_API_KEY" in ended.out and "MISTRAL" not in ended.out
     found = json.loads(ended.out)
-    assert found["keys"] == ["OPENAI_API_KEY", "GROQ_API_KEY"]
+    assert found["keys"] == ["GROQ_API_KEY", "OPENAI_API_KEY"]
     assert found["minagent"] == minagent.__version__
     assert found["python"].startswith("%d.%d." % sys.version_info[:2])
     assert found["requests"] and found["urllib3"] and found["jsonschema"]
@@ -322,3 +323,34 @@ def test_the_model_follows_the_keys_that_are_set():
     for variable, model in DEFAULT_MODELS:
         assert default_model({variable: "x"}) == (model, variable)
     assert sorted(KEYS) == sorted(variable for variable, _ in DEFAULT_MODELS)
+
+
+def test_the_default_models_are_of_the_providers_whose_keys_they_follow():
+    """Otherwise a key would choose a model that does not take it."""
+    from minagent.cli.loading import DEFAULT_MODELS
+    from minagent.llm.resolve import SERVERS
+
+    for variable, model in DEFAULT_MODELS:
+        assert SERVERS[model.split("/")[0]].key_variable == variable
+    needing = {server.key_variable for name, server in SERVERS.items() if server.needs_key and name != "azure"}
+    assert needing == {variable for variable, _ in DEFAULT_MODELS}
+
+
+def test_the_chosen_model_is_told_and_asked_over_the_wire(cli):
+    """One request for each step, and a note on why this model; the key never shows."""
+    with ScriptedServer.openai_chat([calls("add", a=17, b=25), says("It is 42.")]) as server:
+        env = {"LLAMACPP_BASE_URL": server.url + "/v1"}
+        ended = cli("run", "17 + 25?", "--model", "llamacpp/small", "--tool", "scripted:add", env=env)
+    assert (ended.code, ended.out) == (0, "It is 42.\n")
+    assert [request.json["model"] for request in server.requests] == ["small", "small"]
+    assert server.requests[1].json["messages"][-1]["content"] == "42"
+
+
+def test_a_key_chooses_the_model_and_nobody_sees_it(cli):
+    """The note names the variable; here the provider cannot be reached."""
+    env = {"GROQ_API_KEY": "gsk-secret", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    ended = cli("run", "x", "--deadline", "20", env=env)
+    assert ended.code == 75
+    assert ended.err.splitlines()[0] == (
+        "minagent: model groq/openai/gpt-oss-20b (GROQ_API_KEY is set; --model chooses another)")
+    assert "secret" not in ended.out + ended.err

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional
 
 from .exits import DONE, FAILED
-from .loading import DEFAULT_MODELS, default_model
+from .loading import default_model
 from .terminal import Terminal
 
 DEPENDENCIES = ("requests", "urllib3", "jsonschema")
@@ -59,7 +59,10 @@ def version_of(distribution: str) -> Optional[str]:
 
 def keys_of(environ: Mapping[str, str]) -> List[str]:
     """Names of the provider keys that are set."""
-    return [variable for variable, _ in DEFAULT_MODELS if environ.get(variable)]
+    from ..llm.resolve import SERVERS
+
+    known = sorted({server.key_variable for server in SERVERS.values()})
+    return [variable for variable in known if environ.get(variable)]
 
 
 def store_problem(folder: str) -> Optional[str]:

@@ -11,7 +11,7 @@ from ..errors import ConfigError, did_you_mean
 #: Environment variable with a provider's key -> the model that is taken where none is named; the first that is
 #: set decides.  Small, usual models: this is a default for trying things out.
 DEFAULT_MODELS: Tuple[Tuple[str, str], ...] = (
-    ("OPENAI_API_KEY", "openai-chat/gpt-5-mini"),
+    ("OPENAI_API_KEY", "openai/gpt-5-mini"),
     ("OPENROUTER_API_KEY", "openrouter/openai/gpt-5-mini"),
     ("MISTRAL_API_KEY", "mistral/mistral-small-latest"),
     ("DEEPSEEK_API_KEY", "deepseek/deepseek-chat"),

@@ -23,7 +23,7 @@ FLOORS = (
     ("ground", (
         ("errors",),
         ("schema", "paths", "encode", "docstrings", "hints", "annotations", "records", "types", "convert",
-         "function", "document", "reasons", "validate"),
+         "function", "document", "fits", "reasons", "validate"),
         ("_util",),
     )),
     ("vocabulary", (("messages",), ("chunks",), ("results",), ("tools",))),

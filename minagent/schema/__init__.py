@@ -1,14 +1,40 @@
 """JSON Schema for Python: describing functions and types, checking values, converting both ways.
 
-What is not here: anything about tools, models or messages.  jsonschema is loaded with the first check.
+What is not here: anything about tools, models or messages.  jsonschema is loaded when a value may not fit.
 """
 
-from .convert import from_json
-from .docstrings import Docstring, parse_docstring
+from __future__ import annotations
+
+import typing
+
+# `encode` is also the name of its module; bound here before anyone can load that, it is always the function.
 from .encode import encode
-from .function import FunctionSchema, function_schema
-from .types import json_schema
-from .validate import Validator
+
+if typing.TYPE_CHECKING:
+    from .convert import from_json
+    from .docstrings import Docstring, parse_docstring
+    from .function import FunctionSchema, function_schema
+    from .types import json_schema
+    from .validate import Validator
 
 __all__ = ["Docstring", "FunctionSchema", "Validator", "encode", "from_json", "function_schema",
            "json_schema", "parse_docstring"]
+
+_ROOMS = {"from_json": "convert", "Docstring": "docstrings", "parse_docstring": "docstrings",
+          "FunctionSchema": "function", "function_schema": "function", "json_schema": "types",
+          "Validator": "validate"}
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Load a name's room on first use: most processes need only some of them."""
+    if name not in _ROOMS:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    import importlib
+
+    value = getattr(importlib.import_module("." + _ROOMS[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> typing.List[str]:
+    return sorted(set(globals()) | set(__all__))

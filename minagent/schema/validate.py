@@ -1,4 +1,4 @@
-"""Checking JSON values against a JSON Schema.
+"""Checking JSON values against a JSON Schema: quickly if they fit, with jsonschema if they may not.
 
 Any schema may come here, also one from a stranger's server: nothing is ever fetched.  What is not here: the
 words for what is wrong (`reasons`), and conversion to Python types (`convert`).
@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from typing import Any, Callable, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 from ..errors import SchemaError
 from .document import Document
 from .encode import encode
+from .fits import Check, quick_check
 from .paths import json_path, preview, shortened
 from .reasons import MAX_PROBLEMS, explained
 
@@ -32,8 +33,10 @@ class Validator:
 
     def __init__(self, schema: Any):
         self.schema = schema
+        self._document: Optional[Document] = None
+        self._quick: Optional[Check] = None
         self._compiled: Any = None
-        self._lock = threading.Lock()  # guards the making of _compiled
+        self._lock = threading.Lock()  # guards the making of these three
 
     def problems(self, value: Any) -> List[Tuple[str, str]]:
         """Return what is wrong with a JSON value, as pairs (path, reason).
@@ -43,9 +46,12 @@ class Validator:
         Raises:
             SchemaError: If the schema cannot be used.
         """
-        compiled = self._compiled or self._compile()
+        if self._document is None:
+            self._read()
         try:
-            errors = _outermost(compiled.iter_errors(value))
+            if self._quick is not None and self._quick(value):
+                return []
+            errors = _outermost(self._compile().iter_errors(value))
         except RecursionError:
             return self._endless(value)
         except Exception as error:  # an invalid schema breaks jsonschema in many ways
@@ -61,7 +67,7 @@ class Validator:
             SchemaError: If it is not a JSON Schema, or refers to something outside itself.  The message names
                 the place.
         """
-        compiled = self._compiled or self._compile()
+        compiled = self._compile()
         import jsonschema
 
         try:
@@ -71,11 +77,20 @@ class Validator:
             reason = shortened(error.message)
             raise SchemaError("the schema is invalid at %s: %s" % (place, reason)) from error
 
-    def _compile(self) -> Any:
+    def _read(self) -> Document:
         with self._lock:
-            if self._compiled is None:
-                self._compiled = _compile(Document(self.schema))
-            return self._compiled
+            if self._document is None:
+                document = Document(self.schema)
+                self._quick = quick_check(document)
+                self._document = document
+            return self._document
+
+    def _compile(self) -> Any:
+        if self._compiled is None:
+            document = self._read()
+            with self._lock:
+                self._compiled = self._compiled or _compile(document)
+        return self._compiled
 
     def _endless(self, value: Any) -> List[Tuple[str, str]]:
         try:

@@ -39,6 +39,17 @@ def come_to(output):
     return data
 
 
+def differences(left, right, path="$"):
+    """Where two JSON values differ: lines with the place and both values."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return [line for key in sorted(set(left) | set(right))
+                for line in differences(left.get(key), right.get(key), "%s.%s" % (path, key))]
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return [line for index, (one, other) in enumerate(zip(left, right))
+                for line in differences(one, other, "%s[%d]" % (path, index))]
+    return [] if left == right else ["%s: %.300r != %.300r" % (path, left, right)]
+
+
 def answers_of(request):
     """How often the model has answered in a request, an object or the JSON of the wire."""
     messages = request["messages"] if isinstance(request, dict) else request.messages
@@ -244,7 +255,8 @@ SCRIPTS = {
     "length": Script([says("Hello th", finish_reason="length")]),
     "content-filter": Script([says("", finish_reason="content-filter")]),
     "one-tool": Script(ONE),
-    "parallel-tools": Script([calls(("add", {"a": 1, "b": 2}), ("charge", {"amount": 3}), ("add", {"a": 3, "b": 4})), DONE]),
+    "parallel-tools": Script([calls(("add", {"a": 1, "b": 2}), ("charge", {"amount": 3}), ("add", {"a": 3, "b": 4})),
+                              DONE]),
     "calls-with-stop": Script([says("", finish_reason="stop", calls=[("add", {"a": 1, "b": 2})]), DONE]),
     "raising-tool": Script([calls(("broken", {}), ("add", {"a": 1, "b": 1})), DONE]),
     "unknown-tool": Script([calls("nosuch", x=1), DONE]),
@@ -265,7 +277,8 @@ SCRIPTS = {
     "trip-input": Script([SECRET], options=_guard("process_input")),
     "trip-input-step": Script(ONE, options=_guard("process_input_step")),
     "trip-request": Script(ONE, options=_guard("process_llm_request")),
-    "trip-stream": Script([says("I say: ") + SECRET + calls("charge", amount=1)], options=_guard("process_output_stream")),
+    "trip-stream": Script([says("I say: ") + SECRET + calls("charge", amount=1)],
+                          options=_guard("process_output_stream")),
     "trip-response": Script([calls("add", a=1, b=2), SECRET + calls("charge", amount=1)],
                             options=_guard("process_llm_response")),
     "trip-result": Script(CHARGED, options=_guard("process_tool_result")),
@@ -277,7 +290,8 @@ SCRIPTS = {
     "retry-result": Script(CHARGED, options=_guard("process_tool_result", True)),
     "provider-error": Script([calls("charge", amount=1), fails(BUSY)], options=lambda: {"retries": 0},
                              healed=[calls("charge", amount=1), DONE]),
-    "cancelled": Script([calls(("stop", {}), ("charge", {"amount": 1})), DONE], options=lambda: {"tool_concurrency": 1}),
+    "cancelled": Script([calls(("stop", {}), ("charge", {"amount": 1})), DONE],
+                        options=lambda: {"tool_concurrency": 1}),
     "deadline": Script([calls("linger"), DONE], options=lambda: {"deadline": 0.5}, later=lambda: {"deadline": 60.0}),
     "background-wait": Script(_releasing(calls("later", job="it"), says("Waiting."), DONE)),
     "background-suspend": Script([calls("later", job="it"), says("Waiting."), DONE],
@@ -334,7 +348,7 @@ def run_elsewhere(root, jobs):
     """
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
     done = subprocess.run([sys.executable, os.path.abspath(__file__), str(root)], input=json.dumps(jobs), env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
+                          capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

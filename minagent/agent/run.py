@@ -44,6 +44,7 @@ class Run:
         self.scope.journal = self.journal
         self.resumed = False
         self.on_suspend: Any = None
+        self._closed = False
 
     @property
     def id(self) -> str:
@@ -151,7 +152,8 @@ class Run:
         return output
 
     def _close(self) -> None:
-        if not self.journal.closed:
+        if not self._closed:  # the journal's own mark is set, too, when a record was left halfway
+            self._closed = True
             self.journal.close()
             self.scope.close()
             self.lease.head(self.head())

@@ -156,8 +156,10 @@ class Run:
             self._closed = True
             self.journal.close()
             self.scope.close()
-            self.lease.head(self.head())
-            self.lease.release()
+            try:
+                self.lease.head(self.head())
+            finally:
+                self.lease.release()
 
     def output(self) -> FullOutput[Any]:
         """What the run has come to."""

@@ -207,6 +207,7 @@ def test_nesting_in_a_small_executor_cannot_deadlock(workers, foreign):
         caller = threading.Thread(target=lambda: done.append(one.run(tree, items)), daemon=True)
         caller.start()
         caller.join(PATIENCE)
+        one.cancel.cancel()  # so that a deadlock is a failure and not a hung test
         assert done == [[[[2, 3], [4, 5]], [[6, 7], [8, 9]]]]
 
 

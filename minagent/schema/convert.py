@@ -54,7 +54,7 @@ def from_json(annotation: Any, value: Any) -> Any:
         SchemaError: If the annotation has no JSON form.
         InvalidArguments: If the value does not fit; `problems` says where and why.
     """
-    return converted(ConverterBuilder().converter(annotation, "the annotation"), value)
+    return converted(ConverterBuilder().converter(annotation, "the value"), value)
 
 
 def converted(convert: Converter, value: Any) -> Any:

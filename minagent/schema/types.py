@@ -35,7 +35,7 @@ _SCALARS: Dict[str, Dict[str, Any]] = {
 _REFERENCE = "#/$defs/"
 
 
-def json_schema(annotation: Any, where: str = "the annotation") -> Dict[str, Any]:
+def json_schema(annotation: Any, where: str = "the value") -> Dict[str, Any]:
     """Return the JSON Schema of one annotation, complete with ``$defs``; never just a ``$ref``.
 
     Raises:

@@ -32,7 +32,7 @@ REFUSALS: Tuple[Tuple[Type[ModelError], int, Optional[str]], ...] = (
     (AuthenticationFailed, 401, "invalid_api_key"),
     (ContextLengthExceeded, 400, "context_length_exceeded"),
     (ContentFiltered, 400, "content_filter"),
-    (BadRequest, 400, "invalid_value"),
+    (BadRequest, 400, "invalid_request_error"),
     (QuotaExhausted, 429, "insufficient_quota"),
     (RateLimited, 429, "rate_limit_exceeded"),
     (Overloaded, 503, "server_error"),
@@ -81,17 +81,23 @@ def chat_reply(turn: Turn, body: Dict[str, Any], step: int = 1) -> Reply:
 def _refusal(error: BaseException) -> Reply:
     if isinstance(error, (TruncatedStream, ModelUnreachable)):
         return Reply(end="reset")
-    for kind, status, code in REFUSALS:
+    if not isinstance(error, ModelError) or _usual(error) == (0, None):
+        return Reply.json({"error": {"message": "a server cannot fail with %r" % (error,)}}, 599)
+    headers = {} if error.retry_after is None else {"retry-after": "%g" % error.retry_after}
+    return Reply.json(_error(error), _usual(error)[0], headers=headers)
+
+
+def _usual(error: BaseException) -> Tuple[int, Optional[str]]:
+    """The status and code of an error: its own, or those of its class."""
+    status, code = getattr(error, "status", None), getattr(error, "code", None)
+    for kind, usual_status, usual_code in REFUSALS:
         if isinstance(error, kind):
-            headers = {} if error.retry_after is None else {"retry-after": "%g" % error.retry_after}
-            return Reply.json(_error(error, error.code or code), error.status or status, headers=headers)
-    if isinstance(error, ModelError) and error.status:
-        return Reply.json(_error(error, error.code), error.status)
-    return Reply.json({"error": {"message": "a server cannot fail with %r" % (error,)}}, 599)
+            return status or usual_status, code or usual_code
+    return status or 0, code
 
 
-def _error(error: BaseException, code: Optional[str]) -> Dict[str, Any]:
-    return {"error": {"message": str(error), "type": "scripted", "param": None, "code": code}}
+def _error(error: BaseException) -> Dict[str, Any]:
+    return {"error": {"message": str(error), "type": "scripted", "param": None, "code": _usual(error)[1]}}
 
 
 def _answer(turn: Turn, model: str, step: int) -> Dict[str, Any]:
@@ -134,7 +140,7 @@ def _chunks(turn: Turn, model: str, step: int, with_usage: bool) -> Iterator[Dic
         yield chunk([{"index": 0, "delta": delta, "finish_reason": None}])
     if turn.error is not None:
         if not isinstance(turn.error, (TruncatedStream, ModelUnreachable)):
-            yield _error(turn.error, getattr(turn.error, "code", None))
+            yield _error(turn.error)
         return
     yield chunk([{"index": 0, "delta": {}, "finish_reason": _finish(turn)}])
     if with_usage:

@@ -1,0 +1,72 @@
+"""Names of models: which server, which key, and what is wrong with a wrong one."""
+
+import pytest
+
+from minagent.errors import AuthenticationFailed, ConfigError
+from minagent.llm.base import Frame, ModelCall, ModelRequest
+from minagent.llm.openai_chat import OpenAIChat
+from minagent.llm.resolve import SERVERS, resolve
+from minagent.messages import Message
+from minagent.testing import ScriptedModel, ScriptedServer, says
+
+ASKED = ModelRequest(Frame(), [Message.user("hi")])
+
+
+def test_a_model_is_returned_as_it_is():
+    """Whoever has an object already gets it back."""
+    made = ScriptedModel([says("x")])
+    assert resolve(made) is made
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS))
+def test_every_provider_leads_to_a_model(name):
+    """The rest of the name, slashes and all, is the model's."""
+    model = resolve(name + "/org/some-model:free")
+    assert isinstance(model, OpenAIChat) and model.model == "org/some-model:free"
+    assert model.provider == SERVERS[name].provider
+
+
+@pytest.mark.parametrize("name", sorted(name for name in SERVERS if SERVERS[name].needs_key))
+def test_a_missing_key_names_its_variable_when_a_call_is_made(name, monkeypatch):
+    """Making the model asks for nothing; calling it does, before anything is sent."""
+    monkeypatch.delenv(SERVERS[name].key_variable, raising=False)
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "http://127.0.0.1:1")
+    model = resolve(name + "/m")
+    with pytest.raises(AuthenticationFailed, match=SERVERS[name].key_variable):
+        list(model.do_stream(ASKED, ModelCall(retries=0)))
+
+
+def test_local_servers_need_no_key_and_can_be_elsewhere(monkeypatch):
+    """The address comes from the environment of the call."""
+    model = resolve("ollama/llama3")
+    monkeypatch.delenv("OLLAMA_API_KEY", raising=False)
+    with ScriptedServer.openai_chat([says("Hello.")]) as server:
+        monkeypatch.setenv("OLLAMA_BASE_URL", server.url + "/v1/")
+        list(model.do_stream(ASKED, ModelCall()))
+        asked = server.requests[0]
+    assert asked.path == "/v1/chat/completions" and "authorization" not in asked.headers
+
+
+def test_azure_takes_its_address_and_a_bare_key_from_the_environment(monkeypatch):
+    """No address is a mistake that names the variable."""
+    model = resolve("azure/deployment")
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "k")
+    monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
+        list(model.do_stream(ASKED, ModelCall()))
+    with ScriptedServer.openai_chat([says("Hello.")]) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        list(model.do_stream(ASKED, ModelCall()))
+        asked = server.requests[0]
+    assert (asked.path, asked.headers["api-key"]) == ("/openai/v1/chat/completions", "k")
+    assert "authorization" not in asked.headers
+
+
+@pytest.mark.parametrize("wrong, words", [
+    ("grok/4", "did you mean 'groq'"), ("gpt-5", 'expected "provider/model"'), ("groq/", "name of the model"),
+    ("groq", "name of the model"), ("", "no provider"), (None, "expected a name"), (5, "expected a name"),
+])
+def test_a_wrong_name_is_refused_with_what_was_expected(wrong, words):
+    """The nearest provider, or the form of a name, is told."""
+    with pytest.raises(ConfigError, match=words):
+        resolve(wrong)

@@ -1,0 +1,120 @@
+"""docs/architecture.md, held against one real run: the calls it lists and the records it lists.
+
+Not here: the floors (`test_house`).
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import minagent
+from minagent import Agent, OpenAIChat, Processor, tool
+from minagent.processors.base import HOOKS
+from minagent.runs import MemoryRuns
+from minagent.testing import ScriptedServer, calls, says
+
+pytestmark = pytest.mark.checkout
+
+PACKAGE = Path(minagent.__file__).resolve().parent
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "architecture.md"
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def every_hook():
+    """Return a processor that overrides every hook and lets everything through."""
+    passing = {name: (lambda self, value, *rest: value) for name in HOOKS if name not in ("tools", "process_api_error")}
+    return type("Passing", (Processor,), passing)()
+
+
+def one_generate():
+    """Run one generate with one tool call; return (functions called in order, records)."""
+    runs, called = MemoryRuns(), []
+
+    def profile(frame, event, arg):
+        if event == "call":
+            called.append((frame.f_code.co_filename, frame.f_code.co_name))
+
+    with ScriptedServer.openai_chat([calls("add", a=1, b=2), says("It is 3.")]) as server:
+        model = OpenAIChat("scripted", base_url=server.url + "/v1")
+        agent = Agent("architecture", model=model, tools=[add], processors=[every_hook()], runs=runs)
+        before = sys.getprofile()
+        sys.setprofile(profile)
+        try:
+            out = agent.generate("1 + 2?")
+        finally:
+            sys.setprofile(before)
+    assert out.text == "It is 3."
+    return [_named(*call) for call in called], runs.read(out.run_id)
+
+
+def _named(file, function):
+    try:
+        return "%s: %s" % (Path(file).resolve().relative_to(PACKAGE).as_posix(), function)
+    except ValueError:
+        return "outside"
+
+
+@pytest.fixture(scope="module")
+def happened():
+    return one_generate()
+
+
+def fenced(kind):
+    """Return the lines of the page's block of that kind."""
+    [block] = re.findall(r"^```%s\n(.*?)^```" % kind, PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return block.splitlines()
+
+
+def documented():
+    """Return the documented calls, comments aside."""
+    return [re.match(r"\s*([\w/]+\.py: \w+)(?:  .*)?$", line).group(1) for line in fenced("calls")]
+
+
+def first_wrong(lines, called):
+    """Return the first line that did not happen after the ones before it, or None if all did."""
+    rest = iter(called)
+    return next((line for line in lines if line not in rest), None)
+
+
+def test_the_path_of_a_generate_is_as_documented(happened):
+    """Every line of the page happened, in this order."""
+    called, _ = happened
+    lines = documented()
+    assert len(lines) > 40
+    missing = sorted(set(lines) - set(called))
+    assert not missing, "on the page, but not called: %s" % ", ".join(missing)
+    wrong = first_wrong(lines, called)
+    assert wrong is None, "%s was not called after what stands before it" % wrong
+
+
+def test_a_wrong_line_would_be_noticed(happened):
+    """A name that does not exist, and any two of the page's neighbours that trade places where it matters."""
+    called, _ = happened
+    lines = documented()
+    assert first_wrong([*lines[:5], "agent/agent.py: generated", *lines[5:]], called) == "agent/agent.py: generated"
+    for moved in ("loop/review.py: review", "loop/tool_call.py: execute", "agent/run.py: drive"):
+        at = lines.index(moved)
+        swapped = [*lines[:at], lines[at + 1], moved, *lines[at + 2:]]
+        assert first_wrong(swapped, called) is not None, "%s could stand one line lower" % moved
+    assert first_wrong([*lines, lines[0]], called) == lines[0]
+
+
+def test_the_files_on_the_page_exist(happened):
+    """Those of the prose, too."""
+    named = set(re.findall(r"`([\w/]+\.py)", PAGE.read_text(encoding="utf-8")))
+    root = PAGE.parent.parent
+    assert named and not [name for name in named if not ((PACKAGE / name).exists() or (root / name).exists())]
+
+
+def test_the_records_of_a_run_are_as_documented(happened):
+    """Path and status of each record, exactly."""
+    _, records = happened
+    found = [("%s %s" % (record["status"], record["path"])).split() for record in records]
+    assert found == [line.split() for line in fenced("records")]

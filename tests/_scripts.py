@@ -6,6 +6,7 @@ resumes runs).  Not here: expectations; the tests have those.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,22 +18,26 @@ from minagent.runs import JsonFileRuns
 from minagent.testing import ScriptedModel, call, calls, fails, says
 
 TIMES = ("created_at", "started_at", "finished_at", "expires_at", "snapshot")
+DRAWN = re.compile("call_[0-9a-f]{24}")
 
 
 def told(output):
-    """What an output says, ids made from the run's id included, times and the snapshot left out."""
-    return _without_times(output.to_dict())
+    """What an output says, ids made from the run's id included; times, drawn ids and the snapshot left out."""
+    return without(output.to_dict(), TIMES)
 
 
-def _without_times(value):
+def without(value, names):
+    """A JSON value without the members of those names, and with drawn ids made equal."""
     if isinstance(value, dict):
-        return {key: _without_times(item) for key, item in value.items() if key not in TIMES}
-    return [_without_times(item) for item in value] if isinstance(value, list) else value
+        return {key: without(item, names) for key, item in value.items() if key not in names}
+    if isinstance(value, str):
+        return DRAWN.sub("call_drawn", value)
+    return [without(item, names) for item in value] if isinstance(value, list) else value
 
 
 def come_to(output):
     """What an output says of the conversation, without what model calls that were cut off have cost."""
-    data = told(output) if not isinstance(output, dict) else _without_times(output)
+    data = told(output) if not isinstance(output, dict) else without(output, TIMES)
     for each in [data, *data["steps"]]:
         for name in ("attempts", "usage", "cost_usd"):
             each.pop(name, None)

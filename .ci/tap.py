@@ -1,9 +1,9 @@
 """A tap on the wire: forwards every request to a model server and keeps what was asked.
 
-    python .ci/tap.py SERVER_URL FOLDER
+    python .ci/tap.py SERVER_URL FILE
 
-Writes its own base URL to FOLDER/url when it listens, and each request that has a body to
-FOLDER/requests.jsonl. It runs until it is killed. Only for loopback.
+Prints its own base URL when it listens, and appends each request that has a body to FILE as a line of JSON.
+It runs until it is killed. Only for loopback.
 """
 
 import http.client
@@ -11,7 +11,6 @@ import http.server
 import json
 import sys
 import threading
-from pathlib import Path
 from urllib.parse import urlsplit
 
 
@@ -50,23 +49,18 @@ class Tap(http.server.BaseHTTPRequestHandler):
 class TapServer(http.server.ThreadingHTTPServer):
     """Listens on loopback for what goes to `server_url`."""
 
-    def __init__(self, server_url, folder):
+    def __init__(self, server_url, file):
         super().__init__(("127.0.0.1", 0), Tap)
-        self.to, self.folder, self.lock = urlsplit(server_url).netloc, folder, threading.Lock()
+        self.to, self.file, self.lock = urlsplit(server_url).netloc, file, threading.Lock()
         self.url = "http://127.0.0.1:%d%s" % (self.server_port, urlsplit(server_url).path)
 
     def keep(self, request):
         """Append one request to the file."""
-        with self.lock, open(str(self.folder / "requests.jsonl"), "a", encoding="utf-8") as file:
+        with self.lock, open(self.file, "a", encoding="utf-8") as file:
             file.write(json.dumps(request) + "\n")
 
 
-def main():
-    folder = Path(sys.argv[2])
-    tap = TapServer(sys.argv[1], folder)
-    (folder / "url").write_text(tap.url, encoding="utf-8")
-    tap.serve_forever()
-
-
 if __name__ == "__main__":
-    main()
+    tap = TapServer(sys.argv[1], sys.argv[2])
+    print(tap.url, flush=True)
+    tap.serve_forever()

@@ -1,11 +1,10 @@
 """Ask the README's question with numbers drawn now, and look on the wire whether the answer is real.
 
-    python .ci/wire_check.py FOLDER     in the clone in which the README's first command was run
+    python .ci/wire_check.py REQUESTS LOG     in the clone in which the README's first command was run
 
-FOLDER/tap has what the tap keeps, FOLDER/model/log names the model server's own log. The README's
-first block is taken as it is, but for the numbers in its prompt, the tool (`gate_tool:add`, whose
-result is a random token) and `--json`. A small model errs now and then: it gets three draws and must
-be right once.
+REQUESTS is what the tap keeps, LOG the model server's own log. The README's first block is taken as it
+is, but for the numbers in its prompt, the tool (`gate_tool:add`, whose result is a random token) and
+`--json`. A small model errs now and then: it gets three draws and must be right once.
 """
 
 import json
@@ -41,23 +40,21 @@ def with_numbers(prompt, numbers):
     return re.sub(r"\d+", lambda _: str(next(drawn)), prompt)
 
 
-def requests(folder):
+def requests(file):
     """Return the bodies of the chat requests so far."""
-    file = folder / "tap" / "requests.jsonl"
     rows = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return [row["body"] for row in map(json.loads, rows) if row["path"].endswith("/chat/completions")]
 
 
-def logged(folder):
+def logged(file):
     """Return how many chat requests the model server says it answered."""
-    log = Path((folder / "model" / "log").read_text(encoding="utf-8"))
-    return log.read_text(encoding="utf-8", errors="replace").count("/chat/completions")
+    return file.read_text(encoding="utf-8", errors="replace").count("POST /v1/chat/completions")
 
 
-def draw(folder, block):
+def draw(block, wire, log):
     """Ask once; return what is wrong with the answer, or None."""
     numbers, token = [random.randint(10, 99) for _ in range(2)], secrets.token_hex(6)
-    asked, answered = len(requests(folder)), logged(folder)
+    asked, answered = len(requests(wire)), logged(log)
     environ = dict(os.environ, GATE_TOKEN=token, PYTHONPATH=str(Path(__file__).resolve().parent))
     done = subprocess.run(prompt_command(block, numbers), stdout=subprocess.PIPE, env=environ, timeout=300)
     print("numbers %s, token %s, exit code %d" % (numbers, token, done.returncode))
@@ -67,18 +64,18 @@ def draw(folder, block):
     calls = json.loads(done.stdout)["tool_calls"]
     if not any(sorted(call["args"].values()) == sorted(numbers) for call in calls):
         return "no tool call has the numbers: %r" % calls
-    bodies = [json.dumps(body) for body in requests(folder)[asked:]]
+    bodies = [json.dumps(body) for body in requests(wire)[asked:]]
     if len(bodies) < 2 or token in bodies[0] or token not in bodies[1]:
         return "the second of %d requests should be the first with the tool's result" % len(bodies)
-    if logged(folder) - answered < 2:
+    if logged(log) - answered < 2:
         return "the model server's log does not show two requests"
     return None
 
 
-def main(folder):
+def main(wire, log):
     block = blocks(README.read_text(encoding="utf-8"))[0]
     for attempt in range(1, DRAWS + 1):
-        wrong = draw(folder, block)
+        wrong = draw(block, wire, log)
         print("draw %d: %s" % (attempt, wrong or "right"))
         if wrong is None:
             return 0
@@ -86,4 +83,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

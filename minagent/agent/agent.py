@@ -185,6 +185,7 @@ class Agent:
             values.pop("system", None)
             self._models.of(live.get("model"), values.get("request_context") or {})
             tools_of(live.get("tools"), values.get("request_context") or {})
+            checked(live["processors"])
             run = self._opener.create(said, values, opts.to_be_given_again(given))
         else:
             opts.check_names(given, RESUME_OPTIONS, "resume")

@@ -22,7 +22,8 @@ from .tool_call import calls_of, create_tool_call_node
 
 def create_agentic_execution(scope: Any) -> Workflow:
     attempt: List[Node] = [create_model_call()]
-    if scope.runner.reviews:
+    held = scope.state.open is not None and scope.state.open.held and not scope.state.open.accepted
+    if scope.runner.reviews or held:  # an answer may have been held for processors that are gone
         attempt.append(create_review())
     return Workflow("agentic-execution", [
         DoWhile("llm-execution", Workflow("attempt", attempt), asks_again),

@@ -137,8 +137,11 @@ def parts_of(response: ModelResponse) -> Iterator[StreamPart]:
         elif isinstance(part, ToolCallPart):
             data = part.to_dict()
             yield "tool-call", {"call_id": part.call_id, "tool_name": part.name, "args": part.args,
-                                "raw_args": part.raw_args, "provider_metadata": data.get("provider_metadata")}
+                                "raw_args": part.raw_args, "provider_metadata": data.get("provider_metadata"),
+                                "provider_executed": part.provider_executed}
         elif isinstance(part, FilePart):
             yield "file", {"value": part}
+    for source in response.sources:
+        yield "source", {"value": source}
     yield "finish", {"finish_reason": response.finish_reason, "usage": NO_USAGE, "model": response.model,
                      "warnings": list(response.warnings), "response_id": response.response_id}

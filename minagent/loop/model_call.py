@@ -77,7 +77,6 @@ class _Attempt:
         if isinstance(request, ModelResponse):
             self._take_all([list(parts_of(request))])
             return self.answer.response(request.model).replace(cached=True)
-        self.frame = request.frame
         for position, model in enumerate(self.models):
             try:
                 return self._recovered(model, request)
@@ -105,6 +104,7 @@ class _Attempt:
         self.called = True
         if request.frame.model != model.model:
             request = request.with_frame(model=model.model)
+        self.frame = request.frame
         parts = model.do_stream(request, self._call())
         try:
             self._take_all(parts)

@@ -20,6 +20,8 @@ def create_review() -> Step:
 def review(ctx: Any, value: Mapping[str, Any]) -> Done:
     """Ask process_llm_response; the record holds only what was changed."""
     runner = ctx.scope.runner
+    if ctx.scope.state.open.accepted:
+        return Done({})  # recorded when no processor reviewed answers
     if "rejected_by" in value:
         return reject(ctx, Abort(value["rejected_by"]["reason"], value["rejected_by"], [{"type": "tripped"}]))
     held = response_from_dict(value)

@@ -128,7 +128,8 @@ class RunState:
 
     @property
     def attempt(self) -> int:
-        return self.open.attempts if self.open is not None else 0
+        """Which answer of the open step is asked for, from 1; calls that were cut off are not counted."""
+        return len(self.open.rejected) + 1 if self.open is not None else 0
 
     @property
     def calls(self) -> List[ToolCallPart]:
@@ -222,7 +223,7 @@ class RunState:
         step = self._opened(record)
         rejected = record["output"]["rejected"]
         step.rejected.append(dict(rejected, message=step.held.get("message")))
-        self.attempts.append(dict(rejected, step=self.step, attempt=step.attempts))
+        self.attempts.append(dict(rejected, step=self.step, attempt=len(step.rejected)))
         step.held = {}
 
     def _result_added(self, change: Json, record: Record) -> None:
@@ -274,19 +275,21 @@ class RunState:
         self.tripwire = Tripwire.from_dict(record["output"])
         self.suspensions.clear()
         if self.tripwire.hook == "process_output" and self.steps:
-            self._withdraw_last_answer()
+            self._withdraw_last_words()
         for call in self.calls:
-            void = ToolResultPart(call.call_id, call.name, "not run: the run was stopped: " + self.tripwire.reason,
+            void = ToolResultPart(call.call_id, call.name, "no result: the run was stopped: " + self.tripwire.reason,
                                   True, "cancelled")
             self._opened(record).results.setdefault(call.call_id, void)
         if self.open is not None:
             self._add_results(self.open, record["at"])
 
-    def _withdraw_last_answer(self) -> None:
-        """A text that was blocked at the end is in no message and no step."""
-        if self.messages and self.messages[-1].role == "assistant":
-            self.messages.pop()
+    def _withdraw_last_words(self) -> None:
+        """A text that was blocked at the end is in no message, no step and no edit; calls that were made stay."""
+        place = max(index for index, message in enumerate(self.messages) if message.role == "assistant")
+        parts = [part for part in self.messages[place].parts if part.type not in ("text", "reasoning")]
+        self.messages[place:place + 1] = [replace(self.messages[place], parts=tuple(parts))] if parts else []
         self.steps[-1] = replace(self.steps[-1], text="", reasoning="")
+        self.edits = {name: value for name, value in self.edits.items() if name == "metadata"}
 
     def _ended_early(self, change: Json, record: Record) -> None:
         self.ended = dict(record.get("output") or {}, signal=record.get("signal", ""))

@@ -15,6 +15,7 @@ after it was sent off (`background`), and how results are encoded and cut (`tool
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._util import Deadline, shorter
@@ -46,7 +47,8 @@ def create_tool_call_node(scope: Any) -> Workflow:
     run.door("send-off", in_background, create_send_off())
     run.door("execute", always, Step("execute", execute, check=check_tool_call))
     nodes: List[Node] = [Workflow("answer", [check, gate, run])]
-    if scope.runner.sees_results:
+    if scope.runner.sees_results or scope.state.calls:
+        # A step that is resumed may have been begun with other processors: no result must be left behind.
         nodes.append(Step("process-result", process_result, check=check_running, exclusive=True))
     return Workflow("tool-call", nodes)
 
@@ -260,9 +262,13 @@ def _note_late(ctx: Any, late: Future[Any]) -> None:
 
 def process_result(ctx: Any, value: Json) -> Done:
     """Show the result to the processors, one result at a time, and let it into the state."""
-    runner = ctx.scope.runner
+    runner, state = ctx.scope.runner, ctx.scope.state
+    if state.tripwire is not None:
+        return Done()  # the run was stopped at a sibling's result: nobody sees this one
     before = ToolResultPart.from_dict(value)
-    after = runner.process_tool_result(before)
+    if not runner.sees_results and before.call_id in state.open.results:
+        return Done()  # recorded when no processor saw results
+    after = replace(runner.process_tool_result(before), call_id=before.call_id, name=before.name)
     output = value if after == before else dict(value, **_plain(after))
     return Done(output, [{"type": "result-added"}, *runner.state_changes()])
 

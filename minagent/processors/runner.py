@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from ..chunks import Chunk
 from ..errors import Abort, ConfigError, EncodeError, ModelError, ProcessorError
@@ -31,6 +31,8 @@ def checked(processors: Sequence[Any]) -> List[Any]:
     Raises:
         ConfigError: If two have one id, or something is not a processor.
     """
+    if isinstance(processors, str) or not isinstance(processors, Iterable):
+        raise ConfigError("processors is %r; expected a list of objects with hooks" % (processors,))
     seen: Dict[str, Any] = {}
     for processor in processors:
         if isinstance(processor, type) or not any(hasattr(processor, hook) for hook in HOOKS):
@@ -76,6 +78,7 @@ class Runner:
         self.reviews = bool(hooked["process_llm_response"] or self._stream)
         self.sees_results = bool(hooked["process_tool_result"])
         self._recorded: Dict[str, str] = {}
+        self._fail_open = {processor_id(item) for item in processors if getattr(item, "fail_open", False)}
 
     def ids(self, hook: str) -> List[str]:
         """Ids of the processors that override a hook, in the order of their calls."""
@@ -86,12 +89,12 @@ class Runner:
     def tools(self) -> List[Any]:
         found: List[Any] = []
         for processor, ctx in self._hooked["tools"]:
-            found.extend(self._call("tools", processor.tools, ctx, (), Sequence))
+            found.extend(self._list("tools", processor.tools, ctx, (), object))
         return found
 
     def process_input(self, id: str, messages: List[Message]) -> List[Message]:
         processor, ctx = self._find("process_input", id)
-        return list(self._call("process_input", processor.process_input, ctx, (messages,), Sequence))
+        return self._list("process_input", processor.process_input, ctx, (messages,), Message)
 
     def process_input_step(self, step_input: StepInput) -> StepInput:
         for processor, ctx in self._hooked["process_input_step"]:
@@ -114,6 +117,8 @@ class Runner:
             for item in chunks:
                 let = self._call("process_output_stream", processor.process_output_stream, ctx, (item,),
                                  (Chunk, list, type(None)))
+                if type(let) is list:
+                    self._check_items("process_output_stream", ctx, let, Chunk)
                 passed.extend(let if type(let) is list else () if let is None else (let,))
             chunks = passed
         return chunks
@@ -181,15 +186,31 @@ class Runner:
         try:
             answer = method(*given, ctx)
         except Exception as error:
-            if getattr(getattr(method, "__self__", None), "fail_open", False) and given:
+            if ctx.id in self._fail_open and given:
                 ctx.logger.exception("processor %r failed in %s; its input is let through", ctx.id, hook)
                 return None if hook == "process_api_error" else given[0]
             raise ProcessorError("processor %r failed in %s: %s: %s"
                                  % (ctx.id, hook, type(error).__name__, error), ctx.id, hook) from error
         if not isinstance(answer, expected):
-            raise ProcessorError("processor %r returned %r from %s; expected %s; return the argument to change nothing"
-                                 % (ctx.id, type(answer).__name__, hook, _names(expected)), ctx.id, hook)
+            raise _wrong(ctx, hook, type(answer).__name__, _names(expected))
         return answer
+
+    def _list(self, hook: str, method: Callable[..., Any], ctx: ProcessorContext, given: Tuple[Any, ...],
+              kind: Any) -> List[Any]:
+        answer = self._call(hook, method, ctx, given, (list, tuple))
+        self._check_items(hook, ctx, answer, kind)
+        return list(answer)
+
+    @staticmethod
+    def _check_items(hook: str, ctx: ProcessorContext, items: Sequence[Any], kind: Any) -> None:
+        for item in items:
+            if not isinstance(item, kind):
+                raise _wrong(ctx, hook, "%s in a list" % type(item).__name__, "a list of " + kind.__name__)
+
+
+def _wrong(ctx: ProcessorContext, hook: str, found: str, expected: str) -> ProcessorError:
+    return ProcessorError("processor %r returned %r from %s; expected %s; return the argument to change nothing"
+                          % (ctx.id, found, hook, expected), ctx.id, hook)
 
 
 def _names(expected: Any) -> str:

@@ -258,8 +258,13 @@ class Watching(Engine):
         self._here.behind = [entry.path()]
         return super()._branch(node, entry, value, mode)
 
-    def _iteration(self, node, entry, number, value, mode):
+    def _do_while(self, node, entry, value, mode):
         self.loops.add(entry.path())
+        finished = entry.last[0] if entry.last else 0  # all of them may be folded: then none is visited
+        self._here.behind = ["%s/%d" % (entry.path(), finished + 1)]
+        return super()._do_while(node, entry, value, mode)
+
+    def _iteration(self, node, entry, number, value, mode):
         result = super()._iteration(node, entry, number, value, mode)
         self._here.behind = ["%s/%d" % (entry.path(), number + 1)]
         return result

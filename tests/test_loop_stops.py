@@ -364,8 +364,9 @@ def test_a_snapshot_of_any_moment_goes_on_like_the_records(reference):
 def go_on_from(world, snapshot, decided):
     """Resume a snapshot without a store until the run ends."""
     while True:
-        agent = world.agent(NullRuns())
-        world.gate.set()
+        agent = world.agent(NullRuns())  # a new agent: what the last one had in the background is lost
+        if snapshot["output"]["state"]["attempts"]:
+            world.gate.set()
         waiting = [Suspension.from_dict(item) for item in snapshot["output"]["state"]["suspensions"]]
         output = agent.resume(snapshot, {item.id: decided.get(item.id) or by_kind(item) for item in waiting})
         if output.finish_reason == "stop":

@@ -74,7 +74,8 @@ class Agent:
         self._opener = Opener(name, self.runs, max_recoveries)
         self._models = Models(name)
         self._host = {"executor": executor, "background_executor": background_executor,
-                      "thread_wrapper": thread_wrapper, "on_unknown_outcome": on_unknown_outcome}
+                      "thread_wrapper": thread_wrapper, "on_unknown_outcome": on_unknown_outcome,
+                      "tasks_alive": set()}
         self._on_suspend = on_suspend
         self._lock = threading.Lock()  # guards _running
         self._running: Dict[str, List[CancelToken]] = {}
@@ -209,7 +210,9 @@ class Agent:
             scope.make_tools = lambda: tools_of(live.get("tools"), scope.request_context)
             scope.runner = Runner(checked(live["processors"]), scope)
             scope.stop_when = live.get("stop_when")
-            scope.require_tool_approval = live.get("require_tool_approval", values.get("require_tool_approval", False))
+            # What was recorded at the start wins over the agent, and what is given now over both.
+            policies = [each.get("require_tool_approval") for each in (given, values, live)]
+            scope.require_tool_approval = next((policy for policy in policies if policy is not None), False)
             scope.max_iterations = given.get("max_iterations")
         except BaseException:
             run.lease.release()

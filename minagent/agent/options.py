@@ -123,8 +123,14 @@ def check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> N
 def merged(defaults: Mapping[str, Any], call: Mapping[str, Any]) -> Dict[str, Any]:
     """The call over the agent's defaults; processors are added."""
     options = {**defaults, **call}
-    options["processors"] = [*defaults.get("processors", ()), *call.get("processors", ())]
+    options["processors"] = [*(defaults.get("processors") or ()), *_listed(call.get("processors"))]
     return options
+
+
+def _listed(processors: Any) -> Sequence[Any]:
+    if isinstance(processors, str) or not (processors is None or hasattr(processors, "__iter__")):
+        raise ConfigError("processors is %r; expected a list of objects with hooks" % (processors,))
+    return list(processors or ())
 
 
 def to_be_given_again(given: Mapping[str, Any]) -> List[str]:

@@ -43,7 +43,7 @@ class CallContext(ToolContext):
 
     @property
     def idempotency_key(self) -> str:  # type: ignore[override]
-        return key_of(self.run_id, self._leaf.path if self._leaf is not None else self.call_id)
+        return key_of(self.run_id, self._leaf.path if self._leaf is not None else self._call.get("path", self.call_id))
 
     @property
     def messages(self) -> Sequence[Any]:
@@ -84,6 +84,13 @@ def about(scope: Any, call: Mapping[str, Any], kind: str) -> Dict[str, Any]:
     """What a suspension says of its call."""
     return {"kind": kind, "call_id": call["call_id"], "tool_name": call["name"], "args": call["args"],
             "agent_path": [scope.agent_name]}
+
+
+def own_copy(value: Any) -> Any:
+    """A copy of JSON, so that a tool that changes its arguments changes nothing else."""
+    if isinstance(value, dict):
+        return {key: own_copy(item) for key, item in value.items()}
+    return [own_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def key_of(run_id: str, path: str) -> str:

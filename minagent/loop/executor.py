@@ -12,6 +12,8 @@ from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from typing import Any, Callable, Deque, Optional, Set, Tuple
 
+from ..errors import ConfigError
+
 Job = Tuple["Future[Any]", Any, Callable[..., Any], Tuple[Any, ...], Any]
 
 
@@ -70,12 +72,34 @@ class DaemonExecutor(Executor):
                 self._ready.wait()
 
     def _start_worker(self) -> None:
-        work: Callable[..., None] = self._work
-        args: Tuple[Any, ...] = ()
-        if self._wrapper is not None:
-            work, args = self._wrapper, (self._work,)
+        threading.Thread(target=self._work if self._wrapper is None else self._wrapped, name=self._name,
+                         daemon=True).start()
         self._workers += 1
-        threading.Thread(target=work, args=args, name=self._name, daemon=True).start()
+
+    def _wrapped(self) -> None:
+        """Run the wrapper; if it never calls the work, the oldest job fails instead of waiting for ever."""
+        begun = []
+
+        def work() -> None:
+            begun.append(True)
+            self._work()
+
+        error: BaseException = ConfigError("the thread_wrapper %r did not call what it was given; it must call work()"
+                                           % (self._wrapper,))
+        try:
+            self._wrapper(work)  # type: ignore[misc]
+        except BaseException as raised:
+            error = raised
+        if not begun:
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._ready:
+            self._workers -= 1
+            job = self._jobs.popleft() if self._jobs else None
+            self._ready.notify_all()
+        if job is not None and job[0].set_running_or_notify_cancel():
+            job[0].set_exception(error)
 
     def _work(self) -> None:
         while True:

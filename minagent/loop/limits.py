@@ -80,9 +80,12 @@ def check_model_call(ctx: Any) -> None:
         raise reached("cost", "%.4f US dollars spent, the limit is %.4f" % (cost, limits.max_cost_usd))
 
 
-def check_tool_call(ctx: Any) -> None:
-    """Raise if another tool must not be run."""
-    check_running(ctx)
-    made, most = ctx.scope.state.tool_calls, ctx.scope.limits.max_tool_calls
-    if most is not None and made >= most:
-        raise reached("tool-calls", "%d tool calls made, the limit is %d" % (made, most))
+def claim_tool_call(ctx: Any, call: Mapping[str, Any]) -> None:
+    """Raise if another tool must not be run; calls that are at work count as made."""
+    scope = ctx.scope
+    with scope.counting:
+        at_work = scope.claimed - set(scope.state.open.results) - {call["call_id"]}
+        made, most = scope.state.tool_calls + len(at_work), scope.limits.max_tool_calls
+        if most is not None and made >= most:
+            raise reached("tool-calls", "%d tool calls made, the limit is %d" % (made, most))
+        scope.claimed.add(call["call_id"])

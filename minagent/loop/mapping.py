@@ -21,6 +21,7 @@ def finish_step(ctx: Any, value: Any) -> Done:
     elif reason == "tool-calls":
         reason = "stop"
     scope.iterations += 1
+    scope.claimed.clear()
     output = {"calls": calls, "finish_reason": "stop" if reason == "pause" else reason}
     if reason == "pause":
         output["paused"] = True

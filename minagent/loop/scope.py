@@ -7,6 +7,7 @@ Models, tools, processors, callbacks and tokens are here; nothing of it is store
 from __future__ import annotations
 
 import logging
+import threading
 from json import dumps
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
@@ -48,8 +49,11 @@ class RunScope:
         max_iterations: Steps to finish at this start, or None.
         iterations: Steps finished at this start.
         verdict: Why the loop ended at this start, or None.
+        claimed: Ids of calls of the open step that were begun at this start.
+        counting: Guards `claimed`.
         background: Background tasks that run in this process; see `loop.background`.
-        fresh_tasks: Ids of the tasks sent off at this start.
+        tasks_alive: Ids of background tasks that threads of this process are at, for all runs of the agent.
+        fresh_tasks: Ids of the tasks sent off at this start that have not been started.
         grace: Seconds that running tools get after a cancel before they are abandoned.
     """
 
@@ -74,7 +78,10 @@ class RunScope:
         self.max_iterations: Optional[int] = None
         self.iterations = 0
         self.verdict: Optional[str] = None
+        self.claimed: Set[str] = set()
+        self.counting = threading.Lock()
         self.background: Any = None
+        self.tasks_alive: Set[str] = set()
         self.fresh_tasks: Set[str] = set()
         self.grace = 2.0
         self.thread_wrapper: Any = None
@@ -86,6 +93,7 @@ class RunScope:
         self._named: Tuple[Optional[Frame], str] = (None, "")
         self._specs: Tuple[Tuple[str, ...], Tuple[ToolSpec, ...]] = ((), ())
         self._timed: Optional[DaemonExecutor] = None
+        self._making = threading.Lock()  # guards the making of _timed
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -142,14 +150,17 @@ class RunScope:
 
     def timed_executor(self) -> DaemonExecutor:
         """Where calls with a timeout run; unbounded, because the calls that wait for them are bounded."""
-        if self._timed is None:
-            self._timed = DaemonExecutor(None, wrapper=self.thread_wrapper)
-        return self._timed
+        with self._making:
+            if self._timed is None:
+                self._timed = DaemonExecutor(None, wrapper=self.thread_wrapper)
+            return self._timed
 
     def close(self) -> None:
         """Let go of the threads that wait for more to do."""
         if self._timed is not None:
             self._timed.shutdown(wait=False)
+        if self.background is not None:
+            self.background.close()
 
     # Chunks.
 

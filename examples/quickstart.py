@@ -10,8 +10,8 @@ from minagent import Agent
 
 
 def main(model="local"):
-    agent = Agent("quickstart", model=model, instructions="Answer in one short sentence.")
-    out = agent.generate("What is the capital of France?")
+    with Agent("quickstart", model=model, instructions="Answer in one short sentence.") as agent:
+        out = agent.generate("What is the capital of France?")
 
     print(out.text)
     print("(%s after %d step, %s tokens)" % (out.finish_reason, len(out.steps), out.usage.total_tokens))

@@ -21,9 +21,7 @@ def get_weather(city: str) -> str:
 
 
 def main(prompt="What is the weather in Paris?", model="local"):
-    agent = Agent("streaming", model=model, tools=[get_weather])
-
-    with agent.stream(prompt) as stream:
+    with Agent("streaming", model=model, tools=[get_weather]) as agent, agent.stream(prompt) as stream:
         for chunk in stream:
             if chunk.type == "text-delta":
                 print(chunk.payload["text"], end="", flush=True)
@@ -39,10 +37,9 @@ def main(prompt="What is the weather in Paris?", model="local"):
 
 
 def first_words(prompt, model="local", characters=20):
-    """Only the text, and no more of it than is wanted: what is not read is not paid for."""
-    agent = Agent("streaming", model=model)
+    """Only the text, and no more of it than is wanted: leaving the block cancels the run."""
     shown = ""
-    with agent.stream(prompt) as stream:
+    with Agent("streaming", model=model) as agent, agent.stream(prompt) as stream:
         for text in stream.text:
             shown += text
             if len(shown) >= characters:

@@ -63,9 +63,9 @@ def make_agent(model):
 
 
 def main(model="local"):
-    # `active_tools` chooses among the tools for one call: a small model does better with few.
-    agent = make_agent(model)
-    out = agent.generate("Add 17 and 25.", active_tools=["add"], deps={"bank": [], "free_up_to": 10})
+    with make_agent(model) as agent:
+        # `active_tools` chooses among the tools for one call: a small model does better with few.
+        out = agent.generate("Add 17 and 25.", active_tools=["add"], deps={"bank": [], "free_up_to": 10})
 
     print(out.text)
     for call, result in zip(out.tool_calls, out.tool_results):

@@ -68,8 +68,8 @@ def test_a_tool_that_is_not_active_is_unknown():
 
 
 @pytest.mark.parametrize("args, place", [({"a": "one", "b": 2}, "$.a"), ({"a": 1}, "$"),
-                                         ({"a": 1, "b": 2, "c": 3}, "$"), ({"a": 1.5, "b": 2}, "$.a"), ({"a": None, "b": 2}, "$.a"),
-                                         ({"a": True, "b": 2}, "$.a")])
+                                         ({"a": 1, "b": 2, "c": 3}, "$"), ({"a": 1.5, "b": 2}, "$.a"),
+                                         ({"a": None, "b": 2}, "$.a"), ({"a": True, "b": 2}, "$.a")])
 def test_arguments_of_the_wrong_type_are_told_with_place_and_reason(args, place):
     """The tool is not run; the result has the path."""
     part = result_of(call("add", args))

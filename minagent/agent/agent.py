@@ -64,6 +64,13 @@ class Agent:
             raise ConfigError("on_unknown_outcome is %r; expected 'tell-model', 'suspend' or 'fail'"
                               % (on_unknown_outcome,))
         opts.check_names(defaults, OPTIONS, "Agent")
+        opts.checked("max_recoveries", max_recoveries)
+        for role, given in (("thread_wrapper", thread_wrapper), ("on_suspend", on_suspend)):
+            if given is not None and not callable(given):
+                raise ConfigError("%s is %r; expected a function, or None" % (role, given))
+        for role, given in (("executor", executor), ("background_executor", background_executor)):
+            if given is not None and not hasattr(given, "submit"):
+                raise ConfigError("%s is %r; expected a concurrent.futures.Executor, or None" % (role, given))
         self.name = name
         self.runs = runs if runs is not None else NullRuns()
         self._defaults: Dict[str, Any] = dict(defaults)
@@ -190,6 +197,7 @@ class Agent:
             run = self._opener.create(said, values, opts.to_be_given_again(given))
         else:
             opts.check_names(given, RESUME_OPTIONS, "resume")
+            opts.checked("max_iterations", given.get("max_iterations"))
             asked = {name: given[name] for name in given if name in OPTIONS and name not in REPLACED}
             _, live = opts.split(opts.merged(self._defaults, asked))
             run = self._opener.load(resumed, decisions, given, self._defaults)
@@ -213,7 +221,7 @@ class Agent:
             # What was recorded at the start wins over the agent, and what is given now over both.
             policies = [each.get("require_tool_approval") for each in (given, values, live)]
             scope.require_tool_approval = next((policy for policy in policies if policy is not None), False)
-            scope.max_iterations = given.get("max_iterations")
+            scope.max_iterations = opts.checked("max_iterations", given.get("max_iterations"))
         except BaseException:
             run.lease.release()
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from hashlib import sha256
 from json import dumps
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._util import new_run_id
 from ..errors import (
@@ -55,7 +55,7 @@ class Opener:
         Raises:
             RunBusy, RunConflict: If there is a run of that id that goes on, or that was asked something else.
         """
-        run_id = values.pop("run_id", None) or new_run_id()
+        run_id = values.pop("run_id") if "run_id" in values else new_run_id()
         said = [message.to_dict() for message in messages]
         output = {"schema": SCHEMA, "agent": self.agent, "options": values, "messages": said, "digest": digest(said)}
         output.update({name: values[name] for name in ("thread_id", "resource_id", "metadata") if values.get(name)})
@@ -72,7 +72,8 @@ class Opener:
             other = "" if state.agent == self.agent else " for agent %r" % state.agent
             raise RunConflict("run %s exists with other input%s; choose another run_id" % (run_id, other), run_id)
         waiting = {item.id for item in open_suspensions(state)}
-        if state.finished or (state.status == "waiting" and not waiting & set(self.runs.inbox(run_id))):
+        posted = waiting & set(self.runs.inbox(run_id))
+        if state.finished or (not posted and self.runs.status(run_id) == "waiting"):
             output: FullOutput[Any] = full_output(state)
             return output
         run = Run(self.runs.acquire(run_id), self.runs.keeps)
@@ -89,21 +90,24 @@ class Opener:
             ResumeMismatch: If it is another agent's, or something live is missing.
         """
         overrides, _ = opts.split({name: given[name] for name in REPLACED if given.get(name) is not None}, False)
-        run = self._snapshot(resumed, decisions) if isinstance(resumed, Mapping) else self._stored(resumed, decisions)
+        recoveries = opts.checked("max_recoveries", given.get("max_recoveries"))
+        opening = self._snapshot if isinstance(resumed, Mapping) else self._stored
+        run = opening(resumed, decisions, lambda state: check_live(state, given, defaults))
         try:
             if run.state.finished:
                 run.complete()  # a process may have died between the last step and this
                 raise RunFinished("run %s has finished; there is nothing to resume" % run.id, run.id, run.output())
-            check_live(run, given, defaults)
-            run.own(overrides, given.get("max_recoveries", self.max_recoveries))
+            run.own(overrides, self.max_recoveries if recoveries is None else recoveries)
         except BaseException:
             run.lease.release()
             raise
         return run
 
-    def _stored(self, run_id: str, decisions: Any) -> Run:
+    def _stored(self, run_id: str, decisions: Any, check_given: Callable[[Any], None]) -> Run:
         state = folded(run_id, self.runs.read(run_id))
         self._check_agent(state)
+        if not state.finished:
+            check_given(state)
         ids = [item.id for item in open_suspensions(state)]
         try:
             for id, decision in decisions_by_id(run_id, decisions, ids).items():
@@ -117,13 +121,14 @@ class Opener:
         state = folded(run_id, self.runs.read(run_id))
         return full_output(state) if state.finished else None
 
-    def _snapshot(self, snapshot: Mapping[str, Any], decisions: Any) -> Run:
+    def _snapshot(self, snapshot: Mapping[str, Any], decisions: Any, check_given: Callable[[Any], None]) -> Run:
         from ..runs.decisions import check, plain
 
         if snapshot.get("status") != "checkpoint":
             raise ConfigError("resume got a dict that is no snapshot; pass output.snapshot, or a run id")
         run = Run(NullRuns().restore(snapshot["output"]["run_id"], dict(snapshot)), False)
         self._check_agent(run.state)
+        check_given(run.state)
         waiting = {item.id: item for item in open_suspensions(run.state)}
         for id, decision in decisions_by_id(run.id, decisions, list(waiting)).items():
             if id not in waiting:
@@ -139,16 +144,17 @@ class Opener:
                                  % (state.run_id, state.agent, self.agent), state.run_id)
 
 
-def check_live(run: Run, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """See that what is live and was given at the start is there again.
+def check_live(state: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """See that what is live and was given at the start is there again; a model may be the agent's.
 
     Raises:
         ResumeMismatch: If it is not, naming it.
     """
-    missing: List[str] = [name for name in run.state.live if name not in given and defaults.get(name) is None]
+    missing: List[str] = [name for name in state.live if given.get(name) is None and (
+        name != "model" or defaults.get(name) is None)]
     if missing:
         raise ResumeMismatch("run %s was started with %s, which cannot be stored; pass it to resume again"
-                             % (run.id, " and ".join(name + "=" for name in missing)), run.id)
+                             % (state.run_id, " and ".join(name + "=" for name in missing)), state.run_id)
 
 
 def digest(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -108,6 +108,19 @@ LIVE = ("model", "tools", "stop_when", "deps", "processors", "on_step", "on_chun
 GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "require_tool_approval")
 
 
+#: Live options that are called.
+CALLABLES = ("stop_when", "on_step", "on_chunk")
+
+
+def checked(name: str, value: Any) -> Any:
+    """A value option as JSON; None stays None.
+
+    Raises:
+        ConfigError: If it is not allowed.
+    """
+    return None if value is None else CHECKS[name](name, value)
+
+
 def check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     """Refuse an option that does not exist.
 
@@ -135,7 +148,14 @@ def _listed(processors: Any) -> Sequence[Any]:
 
 def to_be_given_again(given: Mapping[str, Any]) -> List[str]:
     """Names of the live options that a call gave and that a resume must give again."""
-    return sorted(name for name in GIVEN_AGAIN if given.get(name) and (name in LIVE or callable(given[name])))
+    return sorted(name for name in GIVEN_AGAIN if _is_live(name, given.get(name)))
+
+
+def _is_live(name: str, value: Any) -> bool:
+    """Whether an option is an object of the caller's that a resume would lack; empty lists are none."""
+    if value is None or name in ("tools", "processors") and not callable(value) and not list(value):
+        return False
+    return name in LIVE or callable(value)
 
 
 def split(options: Mapping[str, Any], defaults: bool = True) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -148,7 +168,7 @@ def split(options: Mapping[str, Any], defaults: bool = True) -> Tuple[Dict[str, 
     live: Dict[str, Any] = {}
     for name, value in options.items():
         if name in LIVE or (name in ("instructions", "require_tool_approval") and callable(value)):
-            live[name] = value
+            live[name] = value if name not in CALLABLES or value is None else _callable(name, value)
         elif value is not None:
             check = CHECKS.get(name)
             values[name] = check(name, value) if check is not None else value
@@ -173,15 +193,24 @@ def _whole(least: int) -> Callable[[str, Any], int]:
     return check
 
 
-def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise _refuse(name, value, "seconds above 0, or None")
+def _callable(name: str, value: Any) -> Any:
+    if not callable(value):
+        raise _refuse(name, value, "a function, or None")
     return value
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise _refuse(name, value, "a number")
+def _between(least: float, most: float) -> Callable[[str, Any], float]:
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise _refuse(name, value, "a number from %g to %g" % (least, most))
+        return value
+
+    return check
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise _refuse(name, value, "seconds above 0, or None")
     return value
 
 
@@ -192,7 +221,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _texts(name: str, value: Any) -> List[str]:
-    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(item, str) for item in value):
         raise _refuse(name, value, "a list of texts")
     return list(value)
 
@@ -231,9 +260,10 @@ def _tool_choice(name: str, value: Any) -> Any:
 
 
 def _limits(name: str, value: Any) -> Dict[str, Any]:
-    if not isinstance(value, (Limits, Mapping)):
-        raise _refuse(name, value, "Limits(...)")
-    return (value if isinstance(value, Limits) else Limits.from_dict(value)).to_dict()
+    try:
+        return (value if isinstance(value, Limits) else Limits.from_dict(value)).to_dict()
+    except (TypeError, AttributeError):  # no mapping, or with other names
+        raise _refuse(name, value, "Limits(max_total_tokens=, max_cost_usd=, max_tool_calls=)") from None
 
 
 def _messages(name: str, value: Any) -> List[Dict[str, Any]]:
@@ -243,9 +273,9 @@ def _messages(name: str, value: Any) -> List[Dict[str, Any]]:
 CHECKS: Dict[str, Callable[[str, Any], Any]] = {
     "instructions": _text, "system": _text, "context": _messages, "active_tools": _texts, "tool_choice": _tool_choice,
     "max_steps": _whole(1), "final_answer_at_max_steps": _flag, "limits": _limits, "deadline": _seconds,
-    "temperature": _number, "top_p": _number, "max_output_tokens": _whole(1), "stop_sequences": _texts,
+    "temperature": _between(0, 10), "top_p": _between(0, 1), "max_output_tokens": _whole(1), "stop_sequences": _texts,
     "seed": _whole(0), "reasoning_effort": _text, "provider_options": _json_dict, "retries": _whole(0),
-    "thread_id": _text,
+    "thread_id": _text, "max_iterations": _whole(1), "max_recoveries": _whole(0),
     "resource_id": _text, "run_id": _text, "request_context": _json_dict, "max_processor_retries": _whole(0),
     "require_tool_approval": _flag, "tool_concurrency": _whole(1), "tool_timeout": _seconds,
     "background_wait": _choice("wait", "suspend"), "metadata": _json_dict,
@@ -278,8 +308,12 @@ def _to_message(item: Any, where: str) -> Message:
         return Message.user(item)
     if not isinstance(item, Mapping) or "role" not in item:
         raise ConfigError("%s holds %r; expected a text, a Message, or a dict with role and content" % (where, item))
-    if "parts" in item:
-        return Message.from_dict(item)
     from .openai_messages import from_openai
 
-    return from_openai(item)
+    try:
+        return Message.from_dict(item) if "parts" in item else from_openai(item)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError("%s holds %r, which is no message: %s: %s"
+                          % (where, item, type(error).__name__, error)) from error

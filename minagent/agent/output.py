@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional
 
 from ..chunks import LAST_TYPES, Chunk
 from ..loop.state import RunState
@@ -91,6 +92,7 @@ class AgentStream:
         self._sink = sink
         self._cancel = cancel
         self._ended = False
+        self._received: Deque[Chunk] = deque()  # what an iteration that was left early has not shown
         self._box = _Box()
         self._thread = threading.Thread(target=_produce, args=(work, sink, self._box), name="minagent-stream",
                                         daemon=True)
@@ -105,11 +107,12 @@ class AgentStream:
             MinagentError: What the run failed with, after its "error" chunk.
         """
         while not self._ended:
-            for chunk in self._sink.receive():
-                if chunk is _END:
-                    self._finish()
-                else:
-                    yield chunk
+            self._received = self._received or deque(self._sink.receive())
+            chunk = self._received.popleft()
+            if chunk is _END:
+                self._finish()
+            else:
+                yield chunk
         if self._box.error is not None:
             raise self._box.error
 

@@ -77,8 +77,8 @@ class Run:
         scope.sink = sink
         if sink.watched or on_step is not None:
             self.journal.listener = lambda record: show(scope, on_step, record)
-        scope.emit("start", {"resumed": self.resumed})
         try:
+            scope.emit("start", {"resumed": self.resumed})
             self._run()
         except (Suspend, Cancelled, LimitReached):
             pass  # recorded where it was raised
@@ -95,14 +95,23 @@ class Run:
         engine = Engine(self.journal, scope, executor=scope.make_executor if parallel else None,
                         foreign=scope.executor is not None, cancel=scope.cancel, deadline=scope.deadline,
                         grace=scope.grace)
-        engine.decide(self._decisions())
         try:
+            engine.decide(self._decisions())
             self._to_the_end(engine)
-        except Abort:
-            pass  # recorded where it was raised; the run is finished
+        except Suspend:
+            raise
+        except BaseException as error:
+            self._record(engine, error)
+            if not isinstance(error, Abort):  # an abort has finished the run
+                raise
         finally:
             engine.close()
         self.complete()
+
+    def _record(self, engine: Engine, error: BaseException) -> None:
+        """Record why the run was left, if no leaf has: a bind raised it, or somebody who watches."""
+        if self.state.ended is None and not self.state.finished:
+            engine.record_failure(self.journal.root.at("prepare-stream/prepare-tools"), error)
 
     def complete(self) -> None:
         """Record that the run is finished, unless that is recorded."""

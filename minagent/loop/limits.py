@@ -33,7 +33,8 @@ class Limits:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ConfigError("Limits(%s=%r): expected a whole number of 1 or more, or None" % (name, value))
-        if self.max_cost_usd is not None and not self.max_cost_usd > 0:
+        cost = self.max_cost_usd
+        if cost is not None and (isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost < 1e300):
             raise ConfigError("Limits(max_cost_usd=%r): expected US dollars above 0, or None" % (self.max_cost_usd,))
 
     def to_dict(self) -> Dict[str, Any]:

@@ -225,7 +225,7 @@ def _rejection(rejected: Dict[str, Any]) -> List[Message]:
 
 def tool_choice(scope: Any) -> Any:
     """The asked choice; "none" for the last answer after max_steps."""
-    if scope.options.get("final_answer_at_max_steps") and len(scope.state.steps) >= scope.options["max_steps"]:
+    if scope.speaks_last:
         return "none"
     return scope.options.get("tool_choice") or "auto"
 

@@ -104,6 +104,12 @@ class RunScope:
     def limits(self) -> Limits:
         return Limits.from_dict(self.options.get("limits") or {})
 
+    @property
+    def speaks_last(self) -> bool:
+        """Whether the step is the one after max_steps, in which nothing may be called."""
+        asked = bool(self.options.get("final_answer_at_max_steps"))
+        return asked and len(self.state.steps) >= self.options["max_steps"]
+
     # Tools.
 
     def active_tools(self) -> Tuple[str, ...]:

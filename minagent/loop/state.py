@@ -166,8 +166,9 @@ class RunState:
         """Fold one record."""
         status = record["status"]
         if status == "owned":
+            if self.status != "waiting":  # to look whether somebody has answered is no failed start
+                self.fruitless += 1
             self.ended = None
-            self.fruitless += 1
             self.options.update((record.get("output") or {}).get("options", {}))
         elif status in ("done", "suspended", "decided"):
             self.fruitless = 0

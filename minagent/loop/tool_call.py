@@ -70,10 +70,13 @@ def recorded(ctx: Any, result: Json, sync: bool = False) -> Done:
 
 
 def is_unknown(call: Call, scope: Any) -> bool:
-    return call["name"] not in scope.toolset or call["name"] not in scope.active_tools()
+    return scope.speaks_last or call["name"] not in scope.toolset or call["name"] not in scope.active_tools()
 
 
 def unknown_tool(ctx: Any, call: Call) -> Done:
+    if ctx.scope.speaks_last:
+        message = "not run: this was the last answer, without tools"
+        return recorded(ctx, failure(ctx.scope, call, message, "unknown-tool"))
     names = ", ".join(ctx.scope.active_tools()) or "none"
     return recorded(ctx, failure(ctx.scope, call, "there is no tool %r; the tools are: %s" % (call["name"], names),
                                  "unknown-tool"))

@@ -9,7 +9,7 @@ from ...workflow.nodes import Done, Step
 
 
 def create_map_results_step() -> Step:
-    return Step("map-results", map_results)
+    return Step("map-results", map_results, check=lambda ctx: None)  # nothing is left that could be stopped
 
 
 def map_results(ctx: Any, value: Any) -> Done:

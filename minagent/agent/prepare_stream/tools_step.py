@@ -43,6 +43,9 @@ def make_toolset(scope: Any) -> Dict[str, Tool]:
     for name in scope.options.get("active_tools") or ():
         if name not in toolset:
             raise ConfigError("active_tools names %r; the tools are: %s" % (name, ", ".join(toolset)))
+    choice = scope.options.get("tool_choice")
+    if isinstance(choice, dict) and choice["name"] not in toolset:
+        raise ConfigError("tool_choice names %r; the tools are: %s" % (choice["name"], ", ".join(toolset)))
     scope.toolset = toolset
     return toolset
 

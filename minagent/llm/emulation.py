@@ -152,10 +152,13 @@ def _listed(spec: ToolSpec) -> str:
 
 
 def _worked(spec: ToolSpec, args: Mapping[str, Any]) -> str:
-    """An exchange from question to answer; the question is made of the description and the arguments."""
+    """An exchange from question to answer; the question is made of the description and the arguments.
+
+    Call and answer have labels of their own: to a small model the next label is half of the decision.
+    """
     asks = spec.description.split("\n")[0].rstrip(".:") or spec.name.replace("_", " ")
     values = ", ".join([_text(value) for value in args.values()])
-    return "Question: %s\nAnswer: %s\nResult: %s\nAnswer: %s" % (
+    return "Question: %s\nAction: %s\nResult: %s\nAnswer: %s" % (
         asks + (": " + values if values else ""), _call_text(spec.name, args), EXAMPLE_RESULT,
         _answer_text("The result is %s." % EXAMPLE_RESULT))
 

@@ -6,11 +6,12 @@ What is not here: who waits for the futures (`workflow.engine`, `tool_call`).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
-from typing import Any, Callable, Deque, Optional, Set, Tuple
+from typing import Any, Callable, Deque, List, Optional, Set, Tuple
 
 from ..errors import ConfigError
 
@@ -77,20 +78,24 @@ class DaemonExecutor(Executor):
         self._workers += 1
 
     def _wrapped(self) -> None:
-        """Run the wrapper; if it never calls the work, the oldest job fails instead of waiting for ever."""
-        begun = []
+        """Run the wrapper; if it never calls the work, the oldest job is given back instead of waiting for ever."""
+        begun: List[bool] = []
 
         def work() -> None:
             begun.append(True)
             self._work()
 
-        error: BaseException = ConfigError("the thread_wrapper %r did not call what it was given; it must call work()"
-                                           % (self._wrapper,))
+        error: Optional[BaseException] = None
         try:
             self._wrapper(work)  # type: ignore[misc]
         except BaseException as raised:
             error = raised
-        if not begun:
+        if error is None and not begun:
+            error = ConfigError("the thread_wrapper %r did not call what it was given; it must call work()"
+                                % (self._wrapper,))
+        if error is not None:
+            logging.getLogger(__name__.rsplit(".", 2)[0]).error("the thread_wrapper failed", exc_info=error)
+        if error is not None and not begun:
             self._give_up(error)
 
     def _give_up(self, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -199,6 +200,20 @@ def test_done_is_only_a_hint():
     assert text_of(streamed(chunk({"content": "a"}), chunk({}, "stop"), done=False)) == "a"
     parts = streamed(chunk({"content": "a"}), b"data: [DONE]\n\n", chunk({"content": "b"}))
     assert text_of(parts) == "a" and parts[-1][1]["finish_reason"] == "stop"
+
+
+def test_a_stream_is_over_with_done_and_its_connection_is_kept():
+    """A server that goes on holding the connection is not waited for; one that ends is asked again on it."""
+    silent = threading.Event()
+    with ScriptedServer([Reply.sse([chunk({"content": "a"}, "stop"), b"data: [DONE]\n\n", silent])]) as server:
+        start = time.monotonic()
+        assert text_of(ask(model(server), stream=True)) == "a"
+        assert time.monotonic() - start < 2
+    with ScriptedServer.openai_chat([says("x")], loop=True) as server:
+        made = model(server)
+        for stream in (True, True, False, True):
+            ask(made, stream=stream)
+    assert server.connections == 1
 
 
 def test_usage_is_read_wherever_it_comes():

@@ -15,6 +15,7 @@ from minagent.errors import (
     ConfigError,
     ContentFiltered,
     ContextLengthExceeded,
+    LimitReached,
     ModelError,
     ModelTimeout,
     ModelUnreachable,
@@ -351,18 +352,34 @@ def test_many_threads_share_a_transport():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_opens_its_own_connections():
     """Parent and child do not read each other's answers, and a deadline is kept in the child too."""
-    with ScriptedServer(lambda request: Reply(request.raw, before=0.01)) as server:
+    with ScriptedServer(answer_bytes) as server:
         made = transport()
         assert made.send(server.url, b"before", {}, ModelCall(deadline=Deadline(9))).body == b"before"
         child = fork_quietly()
         if child == 0:
-            answers = {made.send(server.url, b"child", {}, ModelCall(deadline=Deadline(9))).body
-                       for _ in range(5)}
-            os._exit(0 if answers == {b"child"} else 1)
+            os._exit(in_child(made, server))
         assert {made.send(server.url, b"parent", {}, ModelCall()).body for _ in range(5)} == {b"parent"}
         assert os.waitpid(child, 0)[1] == 0
-    assert {request.connection for request in server.requests if request.raw == b"child"}.isdisjoint(
-        {request.connection for request in server.requests if request.raw != b"child"})
+    used = {raw: {request.connection for request in server.requests if request.raw == raw}
+            for raw in (b"before", b"parent", b"child")}
+    assert used[b"child"].isdisjoint(used[b"before"] | used[b"parent"])
+
+
+def in_child(made, server):
+    """Exit code of a child: its own answers come, and a trickling one ends at its deadline."""
+    try:
+        answers = {made.send(server.url, b"child", {}, ModelCall(deadline=Deadline(9))).body for _ in range(5)}
+        try:
+            made.send(server.url, b"trickle", {}, ModelCall(deadline=Deadline(0.2)))
+        except LimitReached:
+            return 0 if answers == {b"child"} else 1
+        return 2
+    except BaseException:
+        return 3
+
+
+def answer_bytes(request):
+    return Reply([b" ", 0.02] * 100) if request.raw == b"trickle" else Reply(request.raw, before=0.01)
 
 
 def fork_quietly():

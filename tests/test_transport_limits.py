@@ -1,6 +1,7 @@
 """How a call ends before its answer: cancelled, out of time, or waiting for nothing."""
 
 import itertools
+import socket
 import threading
 import time
 
@@ -9,6 +10,7 @@ import pytest
 from minagent._util import CancelToken, Deadline
 from minagent.errors import Cancelled, LimitReached, ModelTimeout
 from minagent.llm.base import ModelCall
+from minagent.llm.connection import Line, Watchdog
 from minagent.llm.transport import Transport
 from minagent.testing import Reply, ScriptedServer
 
@@ -100,6 +102,7 @@ def test_a_token_that_says_deadline_is_a_limit():
     (lambda: Reply(b"", before=NEVER), {"first_byte_timeout": 0.1}, "first_byte_timeout"),
     (lambda: Reply([NEVER]), {"first_byte_timeout": 0.1}, "first_byte_timeout"),
     (lambda: Reply(list(comments(30))), {"first_byte_timeout": 0.1}, "said nothing for too long"),
+    (lambda: Reply([b": flood\n\n"] * 100_000), {"first_byte_timeout": 0.05}, "said nothing for too long"),
     (lambda: Reply([b"data: 1\n\n", NEVER]), {"idle_timeout": 0.1}, "idle_timeout"),
     (lambda: Reply([b"data: 1\n\n", *comments(30)]), {"idle_timeout": 0.1}, "said nothing for too long"),
 ])
@@ -126,9 +129,79 @@ def test_events_that_keep_coming_are_not_silence():
     assert seen == ["0", "1", "2", "3", "4", "5"]
 
 
+def test_a_plain_answer_may_not_be_silent_for_long():
+    """The idle limit holds inside a plain answer too."""
+    with ScriptedServer([Reply([b"{", NEVER])]) as server:
+        start = time.monotonic()
+        with pytest.raises(ModelTimeout, match="idle_timeout"):
+            plain(server, ModelCall(retries=0), idle_timeout=0.1)
+        assert time.monotonic() - start < 1.5
+
+
+def test_a_call_on_a_connection_that_was_kept_can_be_cancelled():
+    """The second request has no new socket; the old one is known."""
+    cancel = CancelToken()
+    made = Transport("m")
+    with ScriptedServer([Reply.json({}), Reply(b"", before=NEVER)]) as server:
+        made.send(server.url, b"{}", {}, ModelCall())
+        timer = threading.Timer(0.1, cancel.cancel)
+        timer.start()
+        start = time.monotonic()
+        with pytest.raises(Cancelled):
+            made.send(server.url, b"{}", {}, ModelCall(cancel=cancel))
+        assert time.monotonic() - start < 0.6
+        timer.join()
+        assert server.connections == 1
+
+
+def test_a_call_through_an_adapter_of_the_users_ends_with_the_next_bytes():
+    """Its sockets are not known; the call looks at its token and clock whenever something comes."""
+    from requests.adapters import HTTPAdapter
+
+    made = Transport("m", configure_session=lambda session: session.mount("http://", HTTPAdapter()))
+    cancel = CancelToken()
+    with ScriptedServer(lambda request: Reply([b"data: 1\n\n", 0.02] * 500)) as server:
+        opened = made.stream(server.url, b"{}", {}, ModelCall(cancel=cancel))
+        start = time.monotonic()
+        with pytest.raises(Cancelled):
+            for _ in opened:
+                cancel.cancel()
+        opened.close()
+        assert time.monotonic() - start < 1
+
+
+def test_a_socket_that_comes_after_the_end_is_shut_as_well():
+    """A call that is cancelled while it connects does not go on with the connection that it gets."""
+    ours, theirs = socket.socketpair()
+    kept, other = socket.socketpair()
+    with ours, theirs, kept, other:
+        line = Line()
+        line.attach(kept)
+        line.detach()
+        line.shut()
+        line.attach(ours)
+        assert theirs.recv(1) == b""
+        other.sendall(b"x")
+        assert kept.recv(1) == b"x"
+
+
+class ForgetfulToken(CancelToken):
+    """Calls what was registered even if it was to be forgotten: the moment between the two."""
+
+    forgotten = 0
+
+    def on_cancel(self, callback):
+        super().on_cancel(callback)
+
+        def forget():
+            self.forgotten += 1
+
+        return forget
+
+
 def test_cancelling_one_call_leaves_the_next_on_its_thread_alone():
     """A socket that went back to the pool is not shut by the token of the call that used it before."""
-    cancel = CancelToken()
+    cancel = ForgetfulToken()
     made = Transport("m")
     with ScriptedServer([Reply.json({"n": 1}), Reply.json({"n": 2}, before=0.1)]) as server:
         made.send(server.url, b"{}", {}, ModelCall(cancel=cancel))
@@ -136,7 +209,7 @@ def test_cancelling_one_call_leaves_the_next_on_its_thread_alone():
         timer.start()
         assert made.send(server.url, b"{}", {}, ModelCall()).body == b'{"n": 2}'
         timer.join()
-    assert server.connections == 1
+    assert server.connections == 1 and cancel.forgotten == 1
 
 
 def test_a_stream_that_is_left_early_closes_its_connection():
@@ -160,8 +233,6 @@ def test_an_end_mark_that_does_not_come_is_not_waited_for():
 
 def test_the_watch_over_deadlines_ends_when_there_is_nothing_to_watch():
     """Its thread is there while calls with deadlines are, and leaves after them."""
-    from minagent.llm.connection import Line, Watchdog
-
     dog, line = Watchdog(), Line()
     dog.LINGER = 0.02
     dog.watch(Deadline(None), line)

@@ -206,8 +206,7 @@ class EventStream:
         exchange, reader, line = self._exchange, SseReader(), self._exchange.line
         unread: Optional[List[bytes]] = []
         limit, since = exchange.patience.first_byte, time.monotonic()
-        line.limit_silence(limit)
-        shortened = True
+        shortened = True  # To begin with, the socket has the limit of the first byte.
         for chunk in self._chunks:
             exchange.call.check()
             events = reader.feed(chunk)

@@ -172,7 +172,7 @@ class Transport:
         session.mount("https://", adapter)
         session.mount("http://", adapter)
         # The thread may end while connections are open; this closes them then.
-        weakref.finalize(session, _close, session.adapters).atexit = False
+        weakref.finalize(session, _close, session.adapters)
         if self._configure_session is not None:
             self._configure_session(session)
         return session

@@ -76,15 +76,15 @@ class CommandLine:
         self.folder = folder
         (folder / "scripted.py").write_text(SCRIPTED, encoding="utf-8")
 
-    def start(self, *arguments, env=None, **options):
+    def start(self, *arguments, env=None, script=("-m", "minagent"), **options):
         environ = {name: value for name, value in os.environ.items() if name not in KEYS}
         environ.update({"PYTHONPATH": HOME, "PYTHONIOENCODING": "", "PYTHONDONTWRITEBYTECODE": "1"}, **env or {})
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen([sys.executable, "-m", "minagent", *arguments], cwd=str(self.folder), env=environ,
+        return subprocess.Popen([sys.executable, *script, *arguments], cwd=str(self.folder), env=environ,
                                 **dict(pipes, **options))
 
-    def __call__(self, *arguments, stdin=b"", env=None):
-        with self.start(*arguments, env=env) as process:
+    def __call__(self, *arguments, stdin=b"", **options):
+        with self.start(*arguments, **options) as process:
             out, err = process.communicate(stdin, timeout=60)
         return Ended(process.returncode, out, err)
 

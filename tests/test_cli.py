@@ -173,6 +173,14 @@ def test_a_wrong_call_is_refused_with_a_sentence(cli, inside, arguments, told):
     assert told in ended.err and ended.err.count("\n") == 1 and ended.err.startswith("minagent: ")
 
 
+def test_tools_of_the_current_folder_are_found_by_the_installed_script(cli, tmp_path_factory):
+    """A console script has its own folder on the path, and not the one where it is called."""
+    script = tmp_path_factory.mktemp("bin") / "command.py"
+    script.write_text("import sys\nfrom minagent.cli import main\nsys.exit(main())\n")
+    ended = cli("run", "x", "--model", "scripted:adding", "--tool", "scripted:add", script=(str(script),))
+    assert (ended.code, ended.out) == (0, "It is 42.\n")
+
+
 def test_tools_may_be_attributes_of_classes(cli):
     """The name after the colon may have dots."""
     ended = cli("run", "x", "--model", "scripted:told", "--tool", "scripted:Box.held")
@@ -222,6 +230,15 @@ def test_a_reader_who_leaves_ends_the_program_quietly(cli, more, unbuffered):
                         env={"PYTHONUNBUFFERED": unbuffered})
     process.stdin.close()
     process.stdout.read(5)
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), err) == (141, b"")
+
+
+def test_a_reader_who_was_never_there_is_noticed_too(cli):
+    """A short answer fails only when it is flushed, and the interpreter flushes once more at its end."""
+    process = cli.start("run", "x", "--model", "scripted:rude", stdin=subprocess.DEVNULL)
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()

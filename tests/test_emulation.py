@@ -204,7 +204,8 @@ def test_the_inner_model_has_no_tools_but_reads_about_them():
 
     assert inner.frame.tools == ()
     assert inner.frame.system.startswith("Be brief.\n\n")
-    assert "- add(a: integer, b: integer): Add two numbers.\n    a: First.\n- clock(): Tell the time." in inner.frame.system
+    assert "- add(a: integer, b: integer): Add two numbers.\n    a: First.\n" in inner.frame.system
+    assert "\n- clock(): Tell the time.\n" in inner.frame.system
 
 
 def test_each_example_becomes_a_worked_exchange():

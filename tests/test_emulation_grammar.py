@@ -35,7 +35,9 @@ def test_words_that_compilers_do_not_know_are_left_out():
 
 def test_bounds_stay_for_integers_only():
     """Bounds of other numbers are no matter for a grammar."""
-    assert for_grammar({"type": "integer", "minimum": 1, "maximum": 9}) == {"type": "integer", "minimum": 1, "maximum": 9}
+    bounded = {"type": "integer", "minimum": 1, "maximum": 9}
+
+    assert for_grammar(bounded) == bounded
     assert for_grammar({"type": "number", "minimum": 0.5}) == {"type": "number"}
 
 
@@ -71,7 +73,8 @@ def test_one_schema_in_all_of_is_the_schema():
 def test_a_sketch_is_what_a_person_would_write():
     """It is the words in which a model is told of a schema."""
     schema = {"type": "object", "properties": {
-        "name": {"type": "string"}, "size": {"enum": ["S", "L"]}, "ages": {"type": "array", "items": {"type": "integer"}},
+        "name": {"type": "string"}, "size": {"enum": ["S", "L"]},
+        "ages": {"type": "array", "items": {"type": "integer"}},
         "boss": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "rest": {}}}
 
     assert sketch(schema) == ('{"name": string, "size": "S" | "L", "ages": [integer, ...], "boss": string | null, '

@@ -25,8 +25,9 @@ from minagent.errors import (
     TruncatedStream,
 )
 from minagent.llm.base import ModelCall
-from minagent.llm.failures import Secret, retry_after
+from minagent.llm.failures import retry_after
 from minagent.llm.transport import Transport
+from minagent.llm.wire import Secret
 from minagent.testing import Reply, ScriptedServer
 
 HEADERS = {"content-type": "application/json", "authorization": Secret("Bearer sk-secret")}

@@ -2,8 +2,8 @@
 
 A thread that waits in ``recv`` is freed by ``shutdown`` on its socket, and by nothing else; so the socket
 of every request is noted here, before its headers are sent.  Only public interfaces of requests and urllib3
-are used.  Not
-here: what is sent, and why a call ends.
+are used.
+Not here: what is sent, and why a call ends.
 """
 
 from __future__ import annotations

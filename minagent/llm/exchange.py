@@ -12,8 +12,8 @@ from .._util import shorter
 from ..errors import ConfigError, ModelError, ModelTimeout, ModelUnreachable, TruncatedStream
 from .base import ModelCall
 from .connection import Line, watchdog
-from .failures import Headers
 from .sse import SseEvent, SseReader
+from .wire import Headers
 
 #: What a stream may still send after its last event, in seconds: an end mark, for the connection to be kept.
 LAST_BYTES = 0.25

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Type
 
 from ..errors import (
     AuthenticationFailed,
@@ -210,20 +210,3 @@ def _retry_delay(details: Any) -> Optional[float]:
         if isinstance(delay, str) and delay.endswith("s"):
             return _number(delay[:-1])
     return None
-
-
-#: What a header's value may be and a record may not: see `Secret`.
-Headers = Mapping[str, str]
-
-
-class Secret(str):
-    """Text that does not show itself where a repr is printed, such as the locals of a traceback."""
-
-    def __repr__(self) -> str:
-        return "<secret>"
-
-
-def secrets_of(headers: Headers) -> Tuple[str, ...]:
-    """The secret texts among some headers' values, with and without a scheme before them."""
-    found = [str(value) for value in headers.values() if isinstance(value, Secret)]
-    return tuple(found + [value.split(" ", 1)[1] for value in found if " " in value])

@@ -14,10 +14,11 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 from ..errors import AuthenticationFailed, BadResponse, ConfigError, TruncatedStream, UnknownOption, did_you_mean
 from .base import SETTINGS, LanguageModel, ModelCall, ModelRequest, StreamPart
 from .exchange import EventStream, truncated
-from .failures import Secret, failure, secrets_of
+from .failures import failure
 from .openai_chat_answer import ChatAnswer
 from .openai_chat_request import BodyWriter, Dialect, own_options
 from .transport import Transport
+from .wire import Secret, decode, secrets_of
 
 OPENAI_URL = "https://api.openai.com/v1"
 #: What a model object may be given besides settings: see `Transport`.
@@ -124,7 +125,7 @@ class OpenAIChat(LanguageModel):
             for events in stream:
                 parts: List[StreamPart] = []
                 for event in events:
-                    ended = ended or event.data.strip() == "[DONE]"
+                    ended = ended or event.data.startswith("[DONE]")
                     if not ended:
                         parts += answer.feed(self._read(event.data, stream.headers, headers))
                 if parts:
@@ -155,10 +156,11 @@ class OpenAIChat(LanguageModel):
         if isinstance(text, bytes):
             text = text.decode("utf-8-sig", "replace")
         try:
-            data = json.loads(text)
+            data = decode(text)
         except (ValueError, RecursionError):
             data = None
-        error = _error_in(data)
+        # Nearly every event is spared the search.
+        error = _error_in(data) if '"error"' in text else None
         if error is not None:
             raise failure(self._transport.who, 200, received, json.dumps(error).encode(), secrets_of(sent))
         if not isinstance(data, dict):
@@ -178,7 +180,7 @@ class OpenAIChat(LanguageModel):
                               % (self._transport.who, server.url_variable))
         options = own_options(self.provider, self._defaults, request.frame.settings)
         key = options.get("api_key") or (self._api_key(context) if callable(self._api_key) else self._api_key)
-        key = key or os.environ.get(server.key_variable, "")
+        key = Secret(key or os.environ.get(server.key_variable, ""))
         headers: Dict[str, str] = {"Content-Type": "application/json", "User-Agent": "minagent"}
         if key:
             bearer = server.key_header == "authorization"

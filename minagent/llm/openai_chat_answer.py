@@ -60,7 +60,8 @@ class ChatAnswer:
         if self._response_id is None:
             self._response_id = event.get("id") or None
             self._model = event.get("model") or self._model
-        self._cite(event)
+        if "citations" in event or "search_results" in event:
+            self._cite(event)
         parts: List[StreamPart] = []
         for choice in event.get("choices") or ():
             if isinstance(choice, dict) and not choice.get("index"):

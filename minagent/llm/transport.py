@@ -16,7 +16,8 @@ from ..errors import ConfigError, ModelError, QuotaExhausted
 from .base import ModelCall
 from .connection import recording_adapter
 from .exchange import Answer, EventStream, Exchange, Patience
-from .failures import Headers, failure, secrets_of
+from .failures import failure
+from .wire import Headers, secrets_of
 
 T = TypeVar("T")
 

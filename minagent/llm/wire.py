@@ -1,4 +1,4 @@
-"""What the wires share: JSON as bytes, arguments that models write, ids of calls.
+"""What the wires share: JSON as bytes, arguments that models write, ids of calls, secrets in headers.
 
 Not here: any provider's spelling, and HTTP.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
 
+Headers = Mapping[str, str]
+
+_decode = json.JSONDecoder().raw_decode
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -19,6 +22,19 @@ def encode(value: Any) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decode(text: str) -> Any:
+    """Return the value of a JSON text.  Like `json.loads`, in half the time for what has no space around it.
+
+    Raises:
+        ValueError: If it is no JSON.
+    """
+    try:
+        value, end = _decode(text)
+    except ValueError:
+        end = -1
+    return value if end == len(text) else json.loads(text)
 
 
 def parse_arguments(raw: str) -> Optional[Dict[str, Any]]:
@@ -74,3 +90,16 @@ class CallIds:
                 call_id += "_"
         self._taken.add(call_id)
         return str(call_id)
+
+
+class Secret(str):
+    """Text that does not show itself where a repr is printed, such as the locals of a traceback."""
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+def secrets_of(headers: Headers) -> Tuple[str, ...]:
+    """The secret texts among some headers' values, with and without a scheme before them."""
+    found = [str(value) for value in headers.values() if isinstance(value, Secret)]
+    return tuple(found + [value.split(" ", 1)[1] for value in found if " " in value])

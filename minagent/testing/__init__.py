@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .clock import FrozenClock as FrozenClock
     from .clock import InlineExecutor as InlineExecutor
     from .clock import inline as inline
+    from .replies import Reply as Reply
     from .scripted_model import ScriptedModel as ScriptedModel
-    from .server import Reply as Reply
     from .server import ScriptedServer as ScriptedServer
     from .turns import Turn as Turn
     from .turns import call as call
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .turns import says as says
 
 _HOMES = {"ScriptedModel": "scripted_model", "Turn": "turns", "says": "turns", "calls": "turns",
-          "call": "turns", "fails": "turns", "ScriptedServer": "server", "Reply": "server",
+          "call": "turns", "fails": "turns", "ScriptedServer": "server", "Reply": "replies",
           "FrozenClock": "clock", "inline": "clock", "InlineExecutor": "clock"}
 __all__ = sorted(_HOMES)
 

@@ -24,7 +24,7 @@ from ..errors import (
     TruncatedStream,
 )
 from ..results import Usage
-from .server import Reply, ServedRequest
+from .replies import Reply, ServedRequest
 from .turns import Script, Turn, pieces
 
 #: Error -> (status, code) of the answer that leads to it; the first class that fits decides.

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 OPTIONS = tuple(opts.GenerateOptions.__annotations__)
 
 #: What `resume` takes.
-RESUME_OPTIONS = REPLACED + opts.LIVE + ("require_tool_approval", "max_iterations", "max_recoveries")
+RESUME_OPTIONS = REPLACED + opts.LIVE + ("require_tool_approval", "provider_options", "max_iterations",
+                                          "max_recoveries")
 
 
 class Agent:
@@ -218,6 +219,7 @@ class Agent:
             scope.make_tools = lambda: tools_of(live.get("tools"), scope.request_context)
             scope.runner = Runner(checked(live["processors"]), scope)
             scope.stop_when = live.get("stop_when")
+            scope.request_keys = live.get("provider_options") or {}
             # What was recorded at the start wins over the agent, and what is given now over both.
             policies = [each.get("require_tool_approval") for each in (given, values, live)]
             scope.require_tool_approval = next((policy for policy in policies if policy is not None), False)

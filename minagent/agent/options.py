@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
 
 from ..errors import ConfigError, EncodeError, UnknownOption, did_you_mean
+from ..llm.base import LIVE_OPTIONS
 from ..loop.limits import Limits
 from ..messages import Message
 from ..schema import encode
@@ -33,7 +34,8 @@ class GenerateOptions(TypedDict, total=False):
         limits: `Limits`, or None.
         deadline: Seconds from each start, or None.
         temperature, top_p, max_output_tokens, stop_sequences, seed, reasoning_effort: Sampling settings.
-        provider_options: Members merged into the provider's request body.
+        provider_options: Members merged into the provider's request body; api_key and headers hold for these requests
+            only, are never recorded, and are given again to a resume.
         retries: Tries of a failed model call before its first byte, 0 or more (default 2).
         thread_id: Memory thread.
         resource_id: Its owner.
@@ -105,7 +107,7 @@ HINTS = {
 LIVE = ("model", "tools", "stop_when", "deps", "processors", "on_step", "on_chunk")
 
 #: Those whose loss a resume must not pass over in silence.
-GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "require_tool_approval")
+GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "require_tool_approval", "provider_options")
 
 
 #: Live options that are called.
@@ -155,7 +157,16 @@ def _is_live(name: str, value: Any) -> bool:
     """Whether an option is an object of the caller's that a resume would lack; empty lists are none."""
     if value is None or name in ("tools", "processors") and not callable(value) and not list(value):
         return False
+    if name == "provider_options":
+        return bool(_keys_of(value))
     return name in LIVE or callable(value)
+
+
+def _keys_of(provider_options: Any) -> Dict[str, Any]:
+    """The members that hold for one request and must not be written down: a key, headers."""
+    if not isinstance(provider_options, Mapping):
+        return {}
+    return {name: provider_options[name] for name in LIVE_OPTIONS if provider_options.get(name) is not None}
 
 
 def split(options: Mapping[str, Any], defaults: bool = True) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -170,8 +181,9 @@ def split(options: Mapping[str, Any], defaults: bool = True) -> Tuple[Dict[str, 
         if name in LIVE or (name in ("instructions", "require_tool_approval") and callable(value)):
             live[name] = value if name not in CALLABLES or value is None else _callable(name, value)
         elif value is not None:
-            check = CHECKS.get(name)
-            values[name] = check(name, value) if check is not None else value
+            values[name] = CHECKS[name](name, value)
+            if name == "provider_options":
+                live[name] = _keys_of(value)
     if defaults:
         values.setdefault("max_steps", DEFAULT_MAX_STEPS)
     return values, live
@@ -242,6 +254,12 @@ def _json_dict(name: str, value: Any) -> Dict[str, Any]:
     return data
 
 
+def _provider_options(name: str, value: Any) -> Dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _refuse(name, value, "a dict")
+    return _json_dict(name, {key: item for key, item in value.items() if key not in LIVE_OPTIONS})
+
+
 def _choice(*allowed: str) -> Callable[[str, Any], str]:
     def check(name: str, value: Any) -> str:
         if value not in allowed:
@@ -274,7 +292,7 @@ CHECKS: Dict[str, Callable[[str, Any], Any]] = {
     "instructions": _text, "system": _text, "context": _messages, "active_tools": _texts, "tool_choice": _tool_choice,
     "max_steps": _whole(1), "final_answer_at_max_steps": _flag, "limits": _limits, "deadline": _seconds,
     "temperature": _between(0, 10), "top_p": _between(0, 1), "max_output_tokens": _whole(1), "stop_sequences": _texts,
-    "seed": _whole(0), "reasoning_effort": _text, "provider_options": _json_dict, "retries": _whole(0),
+    "seed": _whole(0), "reasoning_effort": _text, "provider_options": _provider_options, "retries": _whole(0),
     "thread_id": _text, "max_iterations": _whole(1), "max_recoveries": _whole(0),
     "resource_id": _text, "run_id": _text, "request_context": _json_dict, "max_processor_retries": _whole(0),
     "require_tool_approval": _flag, "tool_concurrency": _whole(1), "tool_timeout": _seconds,

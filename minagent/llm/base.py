@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from .._util import CancelToken, Deadline
 from ..errors import Cancelled, LimitReached
-from ..messages import Message
+from ..messages import Message, ToolCallPart
 from ..results import NO_USAGE, Usage
 from ..tools import ToolSpec
 
@@ -113,6 +113,14 @@ class ModelResponse:
     cached: bool = False
     sources: Tuple[Any, ...] = ()
     response_id: Optional[str] = None
+
+    @property
+    def text(self) -> str:
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> List[ToolCallPart]:
+        return self.message.tool_calls
 
     def replace(self, **members: Any) -> ModelResponse:
         """Return a copy in which members are replaced."""

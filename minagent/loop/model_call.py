@@ -105,7 +105,7 @@ class _Attempt:
         if request.frame.model != model.model:
             request = request.with_frame(model=model.model)
         self.frame = request.frame
-        parts = model.do_stream(request, self._call())
+        parts = model.do_stream(request, self._call(model))
         try:
             self._take_all(parts)
         finally:
@@ -118,10 +118,10 @@ class _Attempt:
                               % (model.model, self.answer.end.get("raw_finish_reason")))
         return self.answer.response(model.model)
 
-    def _call(self) -> ModelCall:
+    def _call(self, model: LanguageModel) -> ModelCall:
         scope = self.scope
-        return ModelCall(scope.sink.watched, scope.options.get("retries", 2), scope.deadline, scope.cancel,
-                         self._on_retry, scope.request_context)
+        return ModelCall(scope.sink.watched or model.must_stream, scope.options.get("retries", 2), scope.deadline,
+                         scope.cancel, self._on_retry, scope.request_context)
 
     def _on_retry(self, attempt: int, seconds: float, error: Exception) -> None:
         self.scope.emit("retry", {"attempt": attempt, "wait_seconds": seconds, "error": str(error)})

@@ -44,6 +44,7 @@ class RunScope:
         make_tools: Returns the agent's tools.
         toolset: Tools by name; made by prepare-tools.
         runner: Calls the processors.
+        request_keys: A key and headers for this run's requests; never recorded.
         stop_when: Condition over the steps, or None.
         require_tool_approval: True, False or a predicate (args, ctx).
         max_iterations: Steps to finish at this start, or None.
@@ -73,6 +74,7 @@ class RunScope:
         self.make_tools: Callable[[], Sequence[Tool]] = tuple
         self.toolset: Dict[str, Tool] = {}
         self.runner: Runner = Runner((), self)
+        self.request_keys: Mapping[str, Any] = {}
         self.stop_when: Optional[Callable[[Sequence[Any]], bool]] = None
         self.require_tool_approval: Any = False
         self.max_iterations: Optional[int] = None
@@ -130,7 +132,10 @@ class RunScope:
     # Requests.
 
     def settings(self) -> Dict[str, Any]:
-        return {name: self.options[name] for name in SETTINGS if self.options.get(name) is not None}
+        settings = {name: self.options[name] for name in SETTINGS if self.options.get(name) is not None}
+        if self.request_keys:
+            settings["provider_options"] = {**settings.get("provider_options", {}), **self.request_keys}
+        return settings
 
     def frame(self, model: str, system: str, tools: Tuple[ToolSpec, ...], tool_choice: ToolChoice,
               settings: Mapping[str, Any]) -> Frame:

@@ -1,18 +1,23 @@
 """A stand-in for the model server: answers /health, and what its arguments say. A script, run by a keeper.
 
 Arguments: port, then any of ``die`` (end with code 3 after a word on stderr), ``mute`` (never be ready),
-``stubborn`` (ignore SIGTERM).
+``stubborn`` (ignore SIGTERM), ``slow`` (be
+ready after a second).
 """
 
 import http.server
 import os
 import signal
 import sys
+import time
+
+BEGAN = time.monotonic()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        ready = self.path == "/health" and "mute" not in sys.argv
+        slow = "slow" in sys.argv and time.monotonic() < BEGAN + 1
+        ready = self.path == "/health" and "mute" not in sys.argv and not slow
         self.send_response(200 if ready else 503)
         self.send_header("Content-Length", "0")
         self.end_headers()

@@ -3,13 +3,16 @@
 A small HTTP server stands in for the model; keeper, locks and signals are real.
 """
 
+import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -311,6 +314,49 @@ def test_waiting_for_a_start_can_be_cancelled(folder):
         server.url(leave)
     with FileLock(os.path.join(folder, "lock")):
         server.close()
+
+
+def test_a_start_that_was_left_is_waited_for(folder):
+    """The one who started the server has gone; the next one does not start another beside it."""
+    server = server_in(folder, "slow")
+
+    def leave():
+        if state_of(folder):
+            raise Cancelled("cancelled")
+
+    with pytest.raises(Cancelled):
+        server.url(leave)
+    pid = state_of(folder)["pid"]
+    server.url()
+
+    assert state_of(folder)["pid"] == pid
+    server.close()
+
+
+def test_a_dropped_object_is_no_user_any_more(folder):
+    """Without a warning about an open file, which fails the tests of a careful host."""
+    server = server_in(folder)
+    server.url()
+    state = state_of(folder)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        del server
+        gc.collect()
+
+    assert not caught
+    until(lambda: not exists(state["pid"]))
+
+
+def test_a_folder_that_was_deleted_is_made_again(tmp_path):
+    """Caches are emptied at any time."""
+    server = server_in(str(tmp_path / "cache"))
+    first = server.url()
+    server.close()
+    shutil.rmtree(str(tmp_path / "cache"))
+
+    assert server.url() != first
+    server.close()
 
 
 def test_the_server_gets_no_keys_of_ours(folder, monkeypatch):

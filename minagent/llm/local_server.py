@@ -113,6 +113,8 @@ class LocalServer:
         start_timeout: Seconds that the server gets until it answers ``/health``.
     """
 
+    _user: Any = None  # (process id, the file that is locked shared)
+
     def __init__(self, folder: str, command: Callable[[], List[str]], environment: Mapping[str, str], *,
                  idle_timeout: float = IDLE_TIMEOUT, linger: float = LINGER, start_timeout: float = START_TIMEOUT):
         self.folder = folder
@@ -120,7 +122,6 @@ class LocalServer:
         self._environment = dict(environment)
         self._limits = {"idle": idle_timeout, "linger": linger}
         self._start_timeout = start_timeout
-        self._user: Any = None  # (process id, the file that is locked shared)
 
     @property
     def log_path(self) -> str:
@@ -136,12 +137,16 @@ class LocalServer:
         Raises:
             ModelUnreachable: If the server does not start; the message shows the end of its log.
         """
+        os.makedirs(self.folder, mode=0o700, exist_ok=True)  # caches are emptied at any time
         with FileLock(self._path("lock"), check):
             self._count_as_user()
             self.touch()
             state = self._state()
-            if state is None or not _alive(state) or not _answers(state["port"]):
+            if state is None or not _alive(state):
                 state = self._start(check)
+            elif not _answers(state["port"]):
+                # Whoever started it has left meanwhile; a server that died would have been told of.
+                state = self._await(state["token"], check)
             return "http://127.0.0.1:%d" % state["port"]
 
     def touch(self) -> None:
@@ -155,6 +160,9 @@ class LocalServer:
         if user:
             user[1].close()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
@@ -163,6 +171,7 @@ class LocalServer:
 
         # A forked process counts for itself, since its parent may close first.
         if self._user is None or self._user[0] != os.getpid():
+            self.close()
             file = open(self._path("users"), "ab")
             fcntl.flock(file, fcntl.LOCK_SH)
             self._user = os.getpid(), file
@@ -196,7 +205,7 @@ class LocalServer:
         return self._await(token, check)
 
     def _end_old(self) -> None:
-        """End a keeper whose server does not answer (a stopped machine, a hung server)."""
+        """End a keeper whose server does not answer."""
         import signal
 
         state = self._state()

@@ -65,6 +65,8 @@ class QueueSink(Sink):
     def send(self, chunks: Sequence[Chunk]) -> None:
         if not self._left:
             self._queue.put(list(chunks))
+            if self._left:  # it waited while the reader left: let the next one go on, too
+                self._drain()
 
     def receive(self) -> Sequence[Chunk]:
         """The next list; waits for it."""
@@ -73,6 +75,9 @@ class QueueSink(Sink):
     def leave(self) -> None:
         """Nobody receives any more: what comes is dropped, and who waits to send goes on."""
         self._left = True
+        self._drain()
+
+    def _drain(self) -> None:
         try:
             while True:
                 self._queue.get_nowait()

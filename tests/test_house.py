@@ -71,7 +71,7 @@ LONG_FILES = {}  # "module": reason
 # What the front door promises. Each must come from the place named, on first use and not before.
 PUBLIC = {
     "minagent": ("Agent", "tool", "ToolContext", "Approve", "Decline", "Answer", "Limits", "Message",
-                 "Processor", "has_tool_call", "register_price", "OpenAIChat"),
+                 "Processor", "has_tool_call", "OpenAIChat"),
     "minagent.runs": ("MemoryRuns", "JsonFileRuns"),
     "minagent.testing": ("ScriptedModel", "FrozenClock", "inline"),
     "minagent.workflow": ("Step", "Workflow", "Branch", "ForEach", "DoWhile"),

@@ -35,7 +35,7 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("minagent")]
 
 
-def assert_ended(before=()):
+def assert_ended(before):
     for thread in threads():
         if thread not in before:
             thread.join(10)
@@ -253,6 +253,7 @@ class Endless:
 
     def __init__(self, pieces=10 ** 6):
         self.made = 0
+        self.before = threads()
         self.closed = threading.Event()
         self.agent = Agent("a", model=self._model(pieces), runs=MemoryRuns())
 
@@ -274,7 +275,7 @@ class Endless:
 
     def assert_cancelled(self):
         assert self.closed.wait(10), "the model's stream is still open"
-        assert_ended()
+        assert_ended(self.before)
         (head,) = self.agent.runs.list()
         assert head["status"] == "interrupted"
         assert any(record.get("signal") == "Cancelled" for record in self.agent.runs.read(head["run_id"]))
@@ -346,7 +347,7 @@ def test_a_queue_that_was_left_lets_everybody_go():
 def test_closing_does_not_wait_for_a_tool_that_hangs(monkeypatch):
     """A tool that heeds nothing is waited for a moment; the run is marked as cancelled when it ends."""
     monkeypatch.setattr(output, "CLOSE_SECONDS", 0.1)
-    go, begun = threading.Event(), threading.Event()
+    go, begun, before = threading.Event(), threading.Event(), threads()
 
     @tool
     def hang() -> str:
@@ -360,7 +361,7 @@ def test_closing_does_not_wait_for_a_tool_that_hangs(monkeypatch):
     assert begun.wait(10)
     stream.close()
     go.set()
-    assert_ended()
+    assert_ended(before)
     assert agent.runs.status("run-1") == "interrupted"
 
 

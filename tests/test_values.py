@@ -7,6 +7,7 @@ import json
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 
 import pytest
+from _trees import drawn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,7 @@ DRAWN_PARTS = st.one_of(
     st.builds(ToolResultPart, TEXTS, TEXTS, JSON, st.booleans()))
 
 
+@drawn(60)
 @given(st.sampled_from(["user", "assistant", "tool", "system"]), st.lists(DRAWN_PARTS, max_size=4), JSON)
 def test_any_message_comes_back_equal(role, parts, value):
     """Drawn parts, drawn JSON."""

@@ -292,9 +292,10 @@ def test_one_validator_serves_many_threads():
 def test_jsonschema_is_loaded_for_values_that_may_not_fit_only():
     """Importing, describing, encoding, converting, and checking what fits need no jsonschema and no requests."""
     code = ("import sys\n"
+            "there = set(sys.modules)\n"
             "import minagent.schema as s\n"
             "heavy = {'jsonschema', 'requests', 'inspect', 'dataclasses', 'urllib.parse', 'asyncio'}\n"
-            "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+            "assert not heavy & (set(sys.modules) - there), heavy & set(sys.modules)\n"
             "def f(a: int = 1): pass\n"
             "assert not [m for m in sys.modules if m.endswith(('.function', '.validate', '.types', '.convert'))\n"
             "            and 'schema' in m]\n"

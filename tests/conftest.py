@@ -9,8 +9,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples on every run, and no verdict that depends on how busy the machine is.
+settings.register_profile("steady", deadline=None, derandomize=True, database=None,
+                          suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 
 def in_ci():

@@ -208,7 +208,7 @@ def test_a_stream_can_be_read_in_several_goes():
                 pieces.append(chunk)
                 break
 
-    assert types(pieces) == types(whole)
+    assert types(pieces) == types(whole) and types(whole).count("reasoning-delta") == 3
 
 
 def test_output_reads_what_is_left_and_can_be_asked_for_again():

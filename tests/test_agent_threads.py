@@ -428,6 +428,23 @@ def test_a_lone_hung_tool_is_given_up_too(hung):
     assert output.tool_errors[0].kind == "timeout"
 
 
+def test_a_call_whose_time_passed_before_its_thread_began_is_never_made():
+    """The model was told that it did not finish; it does not begin afterwards."""
+    gate, ran = threading.Event(), []
+
+    def wrapper(work):
+        assert gate.wait(30)
+        work()
+
+    made = tool(name="slow", timeout=0.05)(lambda: ran.append(1))
+    before = threading.enumerate()
+    agent = Agent("a", model=ScriptedModel([calls("slow"), DONE]), tools=[made], thread_wrapper=wrapper)
+    output = agent.generate("Go.")
+    gate.set()
+    assert_no_thread_is_left(before)
+    assert output.tool_errors[0].kind == "timeout" and not ran
+
+
 def test_no_thread_is_left_after_timed_and_parallel_calls():
     """Idle threads end with the run; a hung one when its tool does."""
     before, made = threading.enumerate(), Hung(timeout=0.05)

@@ -8,10 +8,11 @@ import threading
 import pytest
 from _scripts import answers_of
 
-from minagent import Agent, Answer, Approve, Decline, tool
+from minagent import Agent, Answer, Approve, Decline, Tool, tool
 from minagent.errors import AlreadyDecided
 from minagent.runs import JsonFileRuns, MemoryRuns
-from minagent.testing import ScriptedModel, calls, says
+from minagent.testing import ScriptedModel, call, calls, says
+from minagent.tools import ToolPolicy
 
 DONE = says("Done.")
 
@@ -223,8 +224,6 @@ def test_an_approved_call_whose_schema_has_changed_is_not_sent_off():
 
 def test_tasks_of_one_name_in_several_steps_have_keys_of_their_own():
     """Keys go by the place and not by the call's id, which a server may use again in every step."""
-    from minagent.testing import call
-
     made = Work()
     made.go.set()
     turns = [calls(call("later", {"job": "1"}, call_id="call_0")), calls(call("later", {"job": "2"}, call_id="call_0")),
@@ -248,21 +247,38 @@ def test_a_large_result_of_a_task_is_cut_and_can_be_read():
 
 def test_a_task_that_changes_its_arguments_changes_no_record(work):
     """The task in the state keeps its own copy."""
-    @tool(background=True)
-    def greedy(items: list) -> int:
-        """Take all."""
-        count = len(items)
-        del items[:]
-        return count
-
+    greedy = Tool(lambda items: items.clear(), name="greedy", parameters={"type": "object"},
+                  policy=ToolPolicy(background=True))
+    waiting = []
     runs = MemoryRuns()
     agent = Agent("a", model=ScriptedModel([calls("greedy", items=[1, 2]), says("Waiting."), DONE, DONE], by_step=True),
-                  tools=[greedy], runs=runs)
+                  tools=[greedy], runs=runs, on_step=lambda step: waiting.append(step.tool_calls))
     output = agent.generate("Go.")
-    assert output.tool_calls[0].args == {"items": [1, 2]}
+    assert output.tool_calls[0].args == waiting[0][0].args == {"items": [1, 2]}
     opened = [record["output"]["background"]["args"] for record in runs.read(output.run_id)
               if any(change["type"] == "background-opened" for change in record.get("changes", ()))]
     assert opened == [{"items": [1, 2]}]
+
+
+def test_a_task_is_started_once_also_if_the_plan_is_gone_through_again(work):
+    """A decision that comes while the run goes on lets it start over from its records."""
+    @tool(require_approval=True)
+    def refund() -> str:
+        return "refunded"
+
+    @tool
+    def decide(ctx) -> str:
+        """Decide what waits, and let the work end."""
+        (asked,) = [record["output"]["id"] for record in work.runs.read(ctx.run_id) if record["status"] == "suspended"]
+        work.runs.decide(ctx.run_id, asked, Approve())
+        work.go.set()
+        return "decided"
+
+    model = ScriptedModel([calls(("later", {"job": "it"}), ("refund", {}), ("decide", {})), DONE, DONE, DONE])
+    agent = Agent("a", model=model, tools=[work.tool, refund, decide], runs=work.runs, tool_concurrency=1)
+    output = agent.generate("Go.")
+    assert output.finish_reason == "stop" and len(work.keys) == 1
+    assert [part.output for part in output.tool_results][1:] == ["refunded", "decided"]
 
 
 def test_whoever_completes_first_counts(work):

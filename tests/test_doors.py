@@ -13,7 +13,7 @@ from decimal import Decimal
 import pytest
 from _scripts import answers_of
 
-from minagent import Agent, Answer, Approve, Decline, FilePart, Limits, TextPart, ToolError, tool
+from minagent import Agent, Answer, Approve, Decline, FilePart, Limits, TextPart, Tool, ToolError, tool
 from minagent.errors import (
     AlreadyDecided,
     ConfigError,
@@ -25,6 +25,7 @@ from minagent.errors import (
 )
 from minagent.runs import MemoryRuns
 from minagent.testing import ScriptedModel, ScriptedServer, call, calls, says
+from minagent.tools import ToolPolicy
 
 try:
     from minagent.llm.openai_chat import OpenAIChat
@@ -207,17 +208,18 @@ def test_a_raising_tool_runs_again_as_often_as_it_allows():
 
 def test_a_tool_that_changes_its_arguments_changes_nothing_else():
     """Neither the message, nor the record, nor a second run sees the change."""
-    @tool
-    def greedy(items: list) -> int:
-        """Take all."""
-        count = len(items)
-        del items[:]
-        return count
+    seen = []
 
-    runs = MemoryRuns()
-    output = Agent("a", model=ScriptedModel([calls("greedy", items=[1, 2]), DONE]), tools=[greedy],
-                   runs=runs).generate("Go.")
-    assert output.tool_calls[0].args == {"items": [1, 2]} and output.tool_results[0].output == 2
+    def take(items):
+        seen.append(list(items))
+        del items[:]
+        if len(seen) == 1:
+            raise RuntimeError("dropped them")
+        return "took"
+
+    greedy = Tool(take, name="greedy", parameters={"type": "object"}, policy=ToolPolicy(retries=1))
+    output = Agent("a", model=ScriptedModel([calls("greedy", items=[1, 2]), DONE]), tools=[greedy]).generate("Go.")
+    assert output.tool_calls[0].args == {"items": [1, 2]} and seen == [[1, 2], [1, 2]]
 
 
 def test_a_result_is_taken_when_the_tool_returns():
@@ -621,13 +623,16 @@ def test_calls_that_may_run_again_do(effect):
 def test_the_limit_of_calls_is_kept_by_parallel_calls_and_can_be_raised(concurrency):
     """Of five calls two run; a resume with a higher limit runs the other three, and no call twice."""
     ran = []
-    lock = threading.Lock()
+    third = threading.Event()
 
     @tool
     def charge(n: int) -> int:
-        """Charge."""
-        with lock:
-            ran.append(n)
+        """Charge; where there are threads, stay at work long enough for a third call to begin."""
+        ran.append(n)
+        if len(ran) > 2:
+            third.set()
+        elif concurrency > 1:
+            third.wait(0.3)
         return n
 
     agent = Agent("a", model=ScriptedModel([calls(*[("charge", {"n": n}) for n in range(5)]), DONE], by_step=True),

@@ -22,7 +22,8 @@ from minagent import (
     Tripwire,
     tool,
 )
-from minagent.errors import BadRequest, ConfigError, EncodeError, Overloaded, ProcessorError
+from minagent.agent.run import folded
+from minagent.errors import BadRequest, ConfigError, EncodeError, Overloaded, ProcessorError, RunFinished
 from minagent.processors import HOOKS, StepInput
 from minagent.runs import JsonFileRuns, MemoryRuns
 from minagent.testing import ScriptedModel, call, calls, fails, says
@@ -363,6 +364,62 @@ def test_an_abort_after_an_edit_leaves_no_text():
     output = agent.generate("Go.")
 
     assert output.text == "" and "secret" not in json.dumps(output.to_dict())
+
+
+def test_under_an_abort_open_questions_are_void():
+    """A call that waited for approval gets a result that says so; nobody can decide it any more."""
+    ran, runs = Ran(), MemoryRuns()
+
+    @tool(require_approval=True)
+    def refund() -> str:
+        raise AssertionError("run")
+
+    model = ScriptedModel([calls(("refund", {}), ("charge", {"amount": 1})), DONE])
+    agent = Agent("a", model=model, tools=[refund, ran.charge], processors=[Aborting("process_tool_result")], runs=runs)
+
+    output = agent.generate("Go.", run_id="run-1")
+
+    assert output.finish_reason == "tripwire" and not output.suspensions and ran.count == 1
+    assert [part.kind for part in output.messages[-1].tool_results] == ["cancelled", "cancelled"]
+    assert not folded("run-1", runs.read("run-1")).suspensions and not runs.suspensions()
+    (asked,) = [record["output"]["id"] for record in runs.read("run-1") if record["status"] == "suspended"]
+    with pytest.raises(RunFinished):
+        runs.decide("run-1", asked, Approve())
+
+
+@pytest.mark.parametrize("aborts", [False, True], ids=["exception", "abort"])
+def test_tools_may_fail_or_abort_at_a_resume_too(aborts):
+    """The hook is called at every start; what it does at a later one is recorded like at the first."""
+    class Late(Processor):
+        id = "late"
+
+        def tools(self, ctx):
+            if starts and aborts:
+                ctx.abort("not today")
+            if starts:
+                raise ValueError("oh")
+            starts.append(1)
+            return ()
+
+    @tool(require_approval=True)
+    def refund() -> str:
+        return "ok"
+
+    starts, runs = [], MemoryRuns()
+    agent = Agent("a", model=ScriptedModel([calls("refund"), DONE], by_step=True), tools=[refund], runs=runs,
+                  processors=[Late()])
+    agent.generate("Go.", run_id="run-1")
+
+    if aborts:
+        output = agent.resume("run-1", Approve())
+        assert (output.finish_reason, output.tripwire.reason) == ("tripwire", "not today")
+        assert runs.status("run-1") == "finished"
+        assert agent.generate("Go.", run_id="run-1").to_dict() == output.to_dict()
+    else:
+        with pytest.raises(ProcessorError) as raised:
+            agent.resume("run-1", Approve())
+        assert raised.value.output.error["type"] == "ProcessorError" and raised.value.output.finish_reason == "error"
+        assert runs.status("run-1") == "interrupted"
 
 
 # Retry.

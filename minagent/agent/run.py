@@ -111,6 +111,8 @@ class Run:
     def _record(self, engine: Engine, error: BaseException) -> None:
         """Record why the run was left, if no leaf has: a bind raised it, or somebody who watches."""
         if self.state.ended is None and not self.state.finished:
+            if isinstance(error, Abort):
+                error.changes = [{"type": "tripped"}]
             engine.record_failure(self.journal.root.at("prepare-stream/prepare-tools"), error)
 
     def complete(self) -> None:

@@ -96,6 +96,42 @@ class Deadline:
         return self._end is not None and self._clock() >= self._end
 
 
+def process_mark() -> str:
+    """A text that names this process among all that this machine has had since it was started."""
+    return "%s/%d/%s" % (_node(), os.getpid(), _started(os.getpid()))
+
+
+def may_live(mark: str) -> bool:
+    """Whether the process of a mark may still be there; one of another machine counts as gone."""
+    node, pid, started = mark.rsplit("/", 2)
+    if node != _node():
+        return False
+    if _started(int(pid)) or os.name != "posix":
+        return _started(int(pid)) == started
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not started
+
+
+def _node() -> str:
+    import platform
+
+    return platform.node()
+
+
+def _started(pid: int) -> str:
+    """When a process was started, in the kernel's ticks (proc(5), field 22 of stat); "" where that is not told."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode("ascii")
+    except (OSError, IndexError):
+        return ""
+
+
 def shorter(*limits: Optional[float]) -> Optional[float]:
     """The shortest of some limits in seconds; None is no limit."""
     known = [limit for limit in limits if limit is not None]

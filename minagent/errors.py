@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest candidate, or an empty string."""
+def did_you_mean(word: str, candidates: Iterable[str], likeness: float = 0.6) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest candidate, or an empty string if none is that alike."""
     import difflib
 
-    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=likeness)
     return "; did you mean %r?" % close[0] if close else ""
 
 
@@ -163,6 +163,10 @@ class OwnershipLost(RunError):
 
 class ToolError(MinagentError):
     """Raise it in a tool to give the model exactly this message as the call's error result."""
+
+
+class UnknownOutcome(MinagentError):
+    """A call was started before and has no recorded end, and its policy is "fail".  Find out how it ended."""
 
 
 class ProcessorError(MinagentError):

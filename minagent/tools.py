@@ -74,6 +74,9 @@ class ToolPolicy:
         _one_of("isolation", self.isolation, ISOLATIONS)
         if self.on_unknown_outcome is not None:
             _one_of("on_unknown_outcome", self.on_unknown_outcome, UNKNOWN_OUTCOMES)
+        if not isinstance(self.require_approval, bool) and not callable(self.require_approval):
+            raise ConfigError("a tool's require_approval is %r; expected True, False or a predicate (args, ctx)"
+                              % (self.require_approval,))
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError("a tool's timeout is %r; expected seconds above 0, or None" % (self.timeout,))
         if self.retries < 0:
@@ -305,7 +308,8 @@ class ToolContext:
         call_id: The call, as the model named it.
         tool_name: The tool.
         step: Index of the step, from 1.
-        attempt: Which run of this call this is, from 1.
+        attempt: Which run of this call this is, from 1.  The runs of a "read" tool are not recorded, so that it counts
+            from 1 again after a crash.
         idempotency_key: The same for every run of this call; hand it to the outside service.
         deps: What was given as ``deps=``.
         request_context: The JSON given as ``request_context=``.

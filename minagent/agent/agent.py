@@ -22,7 +22,7 @@ from ..processors.runner import Runner, checked
 from ..results import FullOutput
 from ..runs.null import NullRuns
 from . import options as opts
-from .live import Models, checked_tools, system_text, tools_of
+from .live import Models, checked_tools, is_factory, system_text, tools_of
 from .opening import REPLACED, Opener
 from .output import AgentStream
 from .run import Run
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 OPTIONS = tuple(opts.GenerateOptions.__annotations__)
+
+#: In place of the run to resume: there is none.
+_NEW: Any = object()
 
 #: What `resume` takes.
 RESUME_OPTIONS = REPLACED + opts.LIVE + ("require_tool_approval", "provider_options", "max_iterations",
@@ -72,11 +75,13 @@ class Agent:
         for role, given in (("executor", executor), ("background_executor", background_executor)):
             if given is not None and not hasattr(given, "submit"):
                 raise ConfigError("%s is %r; expected a concurrent.futures.Executor, or None" % (role, given))
+        if runs is not None and not hasattr(runs, "acquire"):
+            raise ConfigError("runs is %r; expected a store such as JsonFileRuns(%r)" % (runs, str(runs)))
         self.name = name
         self.runs = runs if runs is not None else NullRuns()
         self._defaults: Dict[str, Any] = dict(defaults)
         self._defaults["processors"] = checked(self._defaults.get("processors") or ())
-        if not callable(self._defaults.get("tools")):
+        if not is_factory(self._defaults.get("tools")):
             self._defaults["tools"] = checked_tools(self._defaults.get("tools") or ())
         opts.split(self._defaults)
         self._opener = Opener(name, self.runs, max_recoveries)
@@ -147,9 +152,20 @@ class Agent:
             self.runs.cancel(run_id)
 
     def recover(self, limit: int = 100, **options: Any) -> List[Union[FullOutput[Any], MinagentError]]:
-        """Resume this agent's interrupted runs; returns what came of each."""
+        """Resume this agent's interrupted runs, and those that wait for background work alone.
+
+        Parameters:
+            limit: Runs at most.
+            options: As of `resume`.
+
+        Returns:
+            What came of each: its output, or the error.
+        """
         came: List[Union[FullOutput[Any], MinagentError]] = []
-        for head in self.runs.list(status="interrupted", agent=self.name, limit=limit):
+        heads = list(self.runs.list(status="interrupted", agent=self.name, limit=limit))
+        heads += [head for head in self.runs.list(status="waiting", agent=self.name, limit=limit)
+                  if all(item["kind"] == "background" for item in head.get("waiting_on", [{"kind": ""}]))]
+        for head in heads[:limit]:
             try:
                 came.append(self.resume(head["run_id"], **options))
             except MinagentError as error:
@@ -163,7 +179,7 @@ class Agent:
         models = model if isinstance(model, (list, tuple)) else [model]
         return {"name": self.name, "options": values,
                 "models": [item.describe() if isinstance(item, LanguageModel) else str(item) for item in models],
-                "tools": [] if callable(tools) else [tool.spec.to_dict() for tool in tools],
+                "tools": [] if is_factory(tools) else [tool.spec.to_dict() for tool in tools],
                 "processors": [type(processor).__name__ for processor in self._defaults["processors"]]}
 
     def close(self) -> None:
@@ -178,14 +194,14 @@ class Agent:
 
     # One way in.
 
-    def _execute(self, messages: Any, given: Mapping[str, Any], resumed: Any = None,
+    def _execute(self, messages: Any, given: Mapping[str, Any], resumed: Any = _NEW,
                  decisions: Any = None) -> Tuple[Any, Dict[str, Any]]:
         """Check and merge options, create or load the run, and make its live side.
 
         Returns:
             The run, ready to be driven (or the output of a run that has one already), and its live options.
         """
-        if resumed is None:
+        if resumed is _NEW:
             opts.check_names(given, OPTIONS, "generate")
             values, live = opts.split(opts.merged(self._defaults, given))
             said = opts.to_messages(messages)

@@ -75,7 +75,7 @@ def checked_tools(tools: Sequence[Any]) -> List[Tool]:
         ConfigError: If something is no tool, or two have one name.
     """
     if isinstance(tools, (str, Mapping)) or not hasattr(tools, "__iter__"):
-        raise ConfigError("tools is %r; expected a list of functions and Tools" % (tools,))
+        raise ConfigError("tools is %r; expected a list of functions and Tools, as in tools=[...]" % (tools,))
     toolset: Dict[str, Tool] = {}
     for item in tools:
         add_tool(toolset, as_tool(item))
@@ -84,4 +84,9 @@ def checked_tools(tools: Sequence[Any]) -> List[Tool]:
 
 def tools_of(tools: Any, request_context: Mapping[str, Any]) -> List[Tool]:
     """The tools of one run: a list, or what a callable of the request's context returns."""
-    return checked_tools(tools(request_context) if callable(tools) else tools or ())
+    return checked_tools(tools(request_context) if is_factory(tools) else tools or ())
+
+
+def is_factory(tools: Any) -> bool:
+    """Whether ``tools=`` is a callable of the request's context; a lone Tool can be called, too, and is none."""
+    return callable(tools) and not isinstance(tools, Tool)

@@ -71,9 +71,9 @@ class Opener:
         if state.digest != asked or state.agent != self.agent:
             other = "" if state.agent == self.agent else " for agent %r" % state.agent
             raise RunConflict("run %s exists with other input%s; choose another run_id" % (run_id, other), run_id)
-        waiting = {item.id for item in open_suspensions(state)}
-        posted = waiting & set(self.runs.inbox(run_id))
-        if state.finished or (not posted and self.runs.status(run_id) == "waiting"):
+        posted = set(state.suspensions) & set(self.runs.inbox(run_id))
+        asks = bool(state.suspensions) and not posted and self.runs.status(run_id) == "waiting"
+        if state.finished or asks:  # what waits for background work alone goes on: its process may be gone
             output: FullOutput[Any] = full_output(state)
             return output
         run = Run(self.runs.acquire(run_id), self.runs.keeps)
@@ -89,9 +89,13 @@ class Opener:
             RunFinished: If there is nothing to resume; with its output.
             ResumeMismatch: If it is another agent's, or something live is missing.
         """
+        if not isinstance(resumed, (str, Mapping)):
+            got = "None" if resumed is None else "a " + type(resumed).__name__
+            raise ConfigError("resume got %s; expected a run id (out.run_id), or out.snapshot where the agent has no "
+                              "store" % got)
         overrides, _ = opts.split({name: given[name] for name in REPLACED if given.get(name) is not None}, False)
         recoveries = opts.checked("max_recoveries", given.get("max_recoveries"))
-        opening = self._snapshot if isinstance(resumed, Mapping) else self._stored
+        opening: Callable[..., Run] = self._snapshot if isinstance(resumed, Mapping) else self._stored
         run = opening(resumed, decisions, lambda state: check_live(state, given, defaults))
         try:
             if run.state.finished:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from json import dumps
 from typing import Any, Dict, List, Mapping
 
-from .._util import shorter
+from .._util import may_live, process_mark, shorter
 from ..errors import Suspend
 from ..messages import Message, ToolResultPart
 from ..schema import encode
@@ -64,7 +64,8 @@ def send_off(ctx: Any, call: Mapping[str, Any]) -> Done:
     scope = ctx.scope
     claim_tool_call(ctx, call)
     task = {"id": "b" + key_of(ctx.scope.run_id, ctx.path)[:24], "call_id": call["call_id"], "name": call["name"],
-            "args": call["args"], "path": ctx.path, "step": scope.state.step, "created_at": scope.journal.now()}
+            "args": call["args"], "path": ctx.path, "step": scope.state.step, "created_at": scope.journal.now(),
+            "process": process_mark()}
     text = "started in the background as task %s; its result will be sent as a message" % task["id"]
     result = ToolResultPart(call["call_id"], call["name"], text).to_dict()
     changes = [{"type": "background-opened"}]
@@ -126,7 +127,7 @@ def collect(ctx: Any, value: Json) -> Done:
 def settle_lost(scope: Any) -> None:
     """Open tasks that no process works on: those that may run again are started, the outcome of others is unknown."""
     for id, task in scope.state.background.items():
-        if id in scope.tasks_alive or id in scope.lease.inbox():
+        if id in scope.tasks_alive or id in scope.lease.inbox() or _works_elsewhere(task):
             continue
         tool = scope.toolset.get(task["name"])
         if tool is not None and tool.policy.effect in ("read", "idempotent"):
@@ -134,6 +135,12 @@ def settle_lost(scope: Any) -> None:
         elif scope.background_executor is None:
             reason = "the process that ran it is gone and how it ended is not known; check whether it took effect"
             scope.lease.post(id, {"type": "decline", "reason": reason})
+
+
+def _works_elsewhere(task: Json) -> bool:
+    """Whether another process that is still there sent the task off."""
+    mark = task.get("process", "")
+    return bool(mark) and mark != process_mark() and may_live(mark)
 
 
 def wait_for_all(ctx: Any) -> None:

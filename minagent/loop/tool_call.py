@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._util import Deadline, shorter
-from ..errors import InvalidArguments, MinagentError
+from ..errors import InvalidArguments, MinagentError, UnknownOutcome
 from ..messages import ToolResultPart
 from ..tools import Tool
 from ..workflow.nodes import Branch, Done, Node, Step, Workflow, always
@@ -188,7 +188,7 @@ def _outcome(ctx: Any, call: Call, tool: Tool) -> Optional[Json]:
     if _asked_outcome(ctx):
         policy = "suspend"
     if policy == "fail":
-        raise MinagentError("tool %s; on_unknown_outcome is 'fail'" % message)
+        raise UnknownOutcome("tool %s; on_unknown_outcome is 'fail'" % message)
     if policy == "tell-model":
         return failure(scope, call, message, "unknown-outcome")
     decision = ctx.suspend(message, series=_series(ctx), **about(scope, call, "unknown-outcome"))

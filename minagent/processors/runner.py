@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from ..chunks import Chunk
-from ..errors import Abort, ConfigError, EncodeError, ModelError, ProcessorError
+from ..errors import Abort, ConfigError, EncodeError, ModelError, ProcessorError, did_you_mean
 from ..llm.base import ModelRequest, ModelResponse
 from ..messages import Message, ToolResultPart
 from ..results import FullOutput
@@ -38,6 +38,7 @@ def checked(processors: Sequence[Any]) -> List[Any]:
         if isinstance(processor, type) or not any(hasattr(processor, hook) for hook in HOOKS):
             raise ConfigError("processors=[...] holds %r; expected objects with hooks such as process_input "
                               "(an instance, not a class)" % (processor,))
+        _refuse_misspelt(processor)
         name = processor_id(processor)
         if "/" in name:
             raise ConfigError("a processor has the id %r; expected text without '/'" % name)
@@ -46,6 +47,15 @@ def checked(processors: Sequence[Any]) -> List[Any]:
                               % (name, seen[name], processor))
         seen[name] = processor
     return list(processors)
+
+
+def _refuse_misspelt(processor: Any) -> None:
+    """A guardrail whose hook is misspelt would let everything through."""
+    for name in dir(type(processor)):
+        if name.startswith("process_") and name not in HOOKS:
+            near = did_you_mean(name, HOOKS, 0.85)
+            if near:
+                raise ConfigError("%s has the method %r, which is no hook%s" % (type(processor).__name__, name, near))
 
 
 def overrides(processor: Any, hook: str) -> bool:

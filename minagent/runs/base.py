@@ -22,6 +22,7 @@ from ..errors import (
     RunTooNew,
     UnknownSuspension,
 )
+from ..results import Suspension
 from . import decisions as deciding
 from .listing import Page, matches, settled_by, sort_key
 from .standing import Standing
@@ -288,7 +289,8 @@ class RunStore:
     def _asked(self, run_id: str) -> List[Dict[str, Any]]:
         try:
             standing = self.standing(run_id)
-            return self._undecided(run_id, standing) if standing.suspended else []
+            asked = self._undecided(run_id, standing) if standing.suspended else []
+            return [dict(vars(Suspension.from_dict(item))) for item in asked]
         except (RunNotFound, RunCorrupt, RunTooNew):  # deleted meanwhile, or shown by `list` with its error
             return []
 

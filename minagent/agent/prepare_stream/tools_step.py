@@ -6,7 +6,7 @@ digest of each schema.
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Mapping, Sequence
 
 from ...errors import ConfigError
 from ...loop.scope import READ_TOOL
@@ -40,14 +40,18 @@ def make_toolset(scope: Any) -> Dict[str, Tool]:
     toolset: Dict[str, Tool] = {}
     for item in [*scope.make_tools(), *scope.runner.tools(), create_read_tool(scope)]:
         add_tool(toolset, as_tool(item))
-    for name in scope.options.get("active_tools") or ():
-        if name not in toolset:
-            raise ConfigError("active_tools names %r; the tools are: %s" % (name, ", ".join(toolset)))
+    check_names("active_tools", scope.options.get("active_tools") or (), toolset)
     choice = scope.options.get("tool_choice")
-    if isinstance(choice, dict) and choice["name"] not in toolset:
-        raise ConfigError("tool_choice names %r; the tools are: %s" % (choice["name"], ", ".join(toolset)))
+    check_names("tool_choice", [choice["name"]] if isinstance(choice, dict) else (), toolset)
     scope.toolset = toolset
     return toolset
+
+
+def check_names(option: str, names: Sequence[str], toolset: Mapping[str, Tool]) -> None:
+    for name in names:
+        if name not in toolset:
+            there = ", ".join(known for known in toolset if known != READ_TOOL) or "none"
+            raise ConfigError("%s names %r; the tools are: %s" % (option, name, there))
 
 
 def add_tool(toolset: Dict[str, Tool], tool: Tool) -> None:

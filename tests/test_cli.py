@@ -88,18 +88,20 @@ def test_a_run_that_waits_for_a_person_has_its_exit_code(cli):
     assert ended.code == 3
     assert ended.err.splitlines()[0] == "minagent: may pay(amount=3) run?"
     assert ended.err.splitlines()[1].startswith("minagent: the run waits for a decision: run ")
+    assert len(ended.err.splitlines()) == 3
     ended = cli("run", "x", "--model", "scripted:approving", "--tool", "scripted:pay", "--json")
     assert ended.code == 3
     assert json.loads(ended.out)["snapshot"]
 
 
 def test_a_kept_run_goes_on_elsewhere(cli):
-    """The folder is an ordinary store, and the agent is named minagent."""
-    ended = cli("run", "x", "--model", "scripted:approving", "--tool", "scripted:pay", "--runs", "kept", "--json")
-    run_id = json.loads(ended.out)["run_id"]
+    """The last note is the line of Python that does it; model and tools are the caller's to fill in."""
+    ended = cli("run", "x", "--model", "scripted:approving", "--tool", "scripted:pay", "--runs", "kept")
+    _, told, line = ended.err.splitlines()[-1].partition("go on in Python: ")
+    assert told and "runs=JsonFileRuns('kept')" in line
+    line = line.replace("model=...", "model=scripted.approving").replace("tools=[...]", "tools=[scripted.pay]")
     code = ("from minagent import Agent, Approve; from minagent.runs import JsonFileRuns; import scripted; "
-            "a = Agent('minagent', model=scripted.approving, tools=[scripted.pay], runs=JsonFileRuns('kept')); "
-            "print(a.resume(%r, Approve()).text)" % run_id)
+            "print(%s.text)" % line)
     done = subprocess.run([sys.executable, "-c", code], cwd=str(cli.folder), env=dict(os.environ, PYTHONPATH=HOME),
                           stdout=subprocess.PIPE, timeout=60, check=True)
     assert done.stdout == b"Done.\n" or done.stdout == b"Done.\r\n"
@@ -171,6 +173,18 @@ def test_a_wrong_call_is_refused_with_a_sentence(cli, inside, arguments, told):
     ended = inside(*arguments, *(() if "--model" in arguments or not arguments[1:] else MODEL))
     assert (ended.code, ended.out) == (2, "")
     assert told in ended.err and ended.err.count("\n") == 1 and ended.err.startswith("minagent: ")
+
+
+@pytest.mark.parametrize("command", [("run", "x"), ("chat",)])
+@pytest.mark.parametrize("folder", ["scripted.py", "scripted.py/deeper", "/proc/none"])
+def test_a_folder_for_runs_that_cannot_be_made_is_a_wrong_call(cli, command, folder):
+    """Said before anything is asked, also where the system calls it not found."""
+    if folder == "/proc/none" and not sys.platform.startswith("linux"):
+        pytest.skip("only there is a /proc in which nothing can be made")
+    ended = cli(*command, *MODEL, "--runs", folder)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("minagent: --runs %s: the folder cannot be made: " % folder)
+    assert ended.err.count("\n") == 1
 
 
 def test_tools_of_the_current_folder_are_found_by_the_installed_script(cli, tmp_path_factory):
@@ -314,6 +328,14 @@ def test_the_doctor_knows_where_the_local_model_comes_from(cli):
     assert set(found) == {"server", "weights", "url_is_set"} and found["url_is_set"] is False
 
 
+def test_the_doctor_says_to_install_the_extra_from_where_the_package_came():
+    """Never by the name alone, which an index may know as something else."""
+    from minagent.cli.doctor import told_of_local
+
+    told = told_of_local({"server": None, "weights": None, "url_is_set": False})
+    assert told.startswith("not installed (") and 'pip install "/path/to/minagent[local]"' in told
+
+
 def test_the_doctor_examines_a_store(cli):
     """A folder that can be made is fine, a file is a problem, and nothing is left behind."""
     assert cli("doctor", "--runs", "new/runs").code == 0
@@ -323,6 +345,14 @@ def test_the_doctor_examines_a_store(cli):
     ended = cli("doctor", "--runs", "scripted.py", "--json")
     assert ended.code == 1
     assert "is no folder" in json.loads(ended.out)["problems"][0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only there is a /proc in which nothing can be made")
+def test_the_doctor_tries_whether_a_store_can_be_made(cli):
+    """Permissions alone would let an almighty user believe it."""
+    ended = cli("doctor", "--runs", "/proc/none")
+    assert ended.code == 1
+    assert "it does not exist and cannot be made in /proc: " in ended.out
 
 
 @pytest.mark.unprivileged

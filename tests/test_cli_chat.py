@@ -40,15 +40,26 @@ def test_a_turn_that_failed_leaves_no_trace_in_the_history(cli):
 
 
 APPROVALS = [(b"y\n", "pay(amount=3) -> paid 3"), (b"n\n", "declined: no reason given"),
-             (b"too much\n", "declined: too much")]
+             (b"n too much\n", "declined: too much"), (b"No, too much.\n", "declined: too much.")]
 
 
 @pytest.mark.parametrize("said, told", APPROVALS)
 def test_an_approval_is_asked_for_on_the_next_line(cli, said, told):
-    """y lets the call run; anything else declines it, with the reason if there is one."""
+    """y lets the call run, n declines it, with the reason if there is one; the prompt is told to a pipe, too."""
     ended = cli("chat", "--model", "scripted:approving", "--tool", "scripted:pay", stdin=b"pay\n" + said)
     assert (ended.code, ended.out) == (0, "Done.\n")
     assert "may pay(amount=3) run?" in ended.err and told in ended.err
+    assert ended.err.count("minagent: y, n, or n and the reason\n") == 1
+
+
+@pytest.mark.parametrize("unclear", [b"", b"  ", b"ok", b"nope", b"yes, but later", b"yea"])
+def test_what_is_neither_yes_nor_no_is_asked_again(cli, unclear):
+    """A decision is final, so nothing is taken for one that might be a slip."""
+    said = b"pay\n" + unclear + b"\ny\n"
+    ended = cli("chat", "--model", "scripted:approving", "--tool", "scripted:pay", stdin=said)
+    assert (ended.code, ended.out) == (0, "Done.\n")
+    assert ended.err.count("minagent: y, n, or n and the reason\n") == 2
+    assert "pay(amount=3) -> paid 3" in ended.err
 
 
 def test_a_tool_that_asks_gets_the_next_line_and_asks_again_if_it_does_not_fit(cli):
@@ -104,6 +115,21 @@ def test_a_person_at_a_terminal_is_prompted_and_leaves_with_ctrl_d(cli):
     reader.join(60)
     os.close(main)
     assert b"> " in b"".join(seen)
+
+
+def test_prompts_are_no_part_of_an_output_that_goes_elsewhere(cli):
+    """Somebody types, and stdout is a pipe: the prompt is on stderr."""
+    pty = pytest.importorskip("pty", reason="pseudo-terminals are POSIX")
+    main, side = pty.openpty()
+    process = cli.start("chat", "--model", "scripted:echoing", stdin=side)
+    os.close(side)
+    try:
+        os.write(main, b"one\n\x04")
+        out, err = process.communicate(timeout=60)
+    finally:
+        os.close(main)
+    assert (process.returncode, out) == (0, b"['one']\n")
+    assert err.count(b"> ") == 2
 
 
 def _collect(main, seen):

@@ -7,6 +7,7 @@ trace in it.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Dict, List, Optional
 
 from ..errors import InvalidDecision, MinagentError
@@ -95,18 +96,27 @@ class _Chat:
     def decision(self, suspension: Suspension) -> Optional[Decision]:
         self.terminal.note(question(suspension))
         if suspension.kind == "approval":
-            line = self.terminal.ask("y or n, or a reason why not: ")
-            return None if line is None else approval(line)
-        line = self.terminal.ask("answer: ")
+            return self.approved()
+        line = self.terminal.ask("answer: ", needed=True)
         return None if line is None else Answer(value_of(line))
 
+    def approved(self) -> Optional[Decision]:
+        """Ask until the answer is clear; None if stdin ended."""
+        while True:
+            line = self.terminal.ask("y, n, or n and the reason: ", needed=True)
+            decision = None if line is None else approval(line)
+            if line is None or decision is not None:
+                return decision
 
-def approval(line: str) -> Decision:
-    """Yes is yes; everything else is no, and anything but n its reason."""
-    said = line.strip()
-    if said.lower() in ("y", "yes"):
-        return Approve()
-    return Decline("" if said.lower() in ("", "n", "no") else said)
+
+def approval(line: str) -> Optional[Decision]:
+    """Yes, no, or no with what follows it as the reason; None for anything else, a decision is final."""
+    said = re.match(r"(y|yes|n|no)\b[\s,;:.!-]*(.*)", line.strip(), re.IGNORECASE)
+    if said is None:
+        return None
+    if said.group(1).lower() in ("n", "no"):
+        return Decline(said.group(2))
+    return None if said.group(2) else Approve()
 
 
 def value_of(line: str) -> Any:

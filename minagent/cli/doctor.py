@@ -76,9 +76,18 @@ def store_problem(folder: str) -> Optional[str]:
         path = os.path.dirname(path)
     if not os.path.isdir(path):
         return "%s is no folder" % path
-    if path != os.path.abspath(folder):
-        return None if os.access(path, os.W_OK | os.X_OK) else "it does not exist and cannot be made in %s" % path
-    return _write_problem(path)
+    return _write_problem(path) if path == os.path.abspath(folder) else _make_problem(path)
+
+
+def _make_problem(parent: str) -> Optional[str]:
+    """Tried, because permissions do not tell of every file system."""
+    import tempfile
+
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=parent, prefix=".doctor-"))
+    except OSError as error:
+        return "it does not exist and cannot be made in %s: %s" % (parent, error.strerror or error)
+    return None
 
 
 def _write_problem(folder: str) -> Optional[str]:
@@ -123,4 +132,4 @@ def told_of_local(found: Json) -> str:
         return "a server named by the environment"
     if found["server"] and found["weights"]:
         return "installed (server %s)" % found["server"]
-    return "not installed (pip install 'minagent[local]')"
+    return 'not installed (from where minagent came, such as pip install "/path/to/minagent[local]")'

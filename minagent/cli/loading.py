@@ -46,10 +46,19 @@ def agent_of(args: Any, terminal: Any) -> Any:
         if getattr(args, name) is not None:
             options[name] = getattr(args, name)
     if args.runs is not None:
-        from ..runs.json_files import JsonFileRuns
-
-        options["runs"] = JsonFileRuns(args.runs)
+        options["runs"] = _store(args.runs)
     return Agent("minagent", **options)
+
+
+def _store(folder: str) -> Any:
+    from ..runs.json_files import JsonFileRuns
+
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("--runs %s: the folder cannot be made: %s; expected a folder, or where one can be made"
+                          % (folder, error.strerror or error)) from error
+    return JsonFileRuns(folder)
 
 
 def _model(args: Any, terminal: Any) -> Any:

@@ -73,7 +73,7 @@ def show(chunk: Chunk, terminal: Terminal, write: Any, quiet: bool = False) -> N
     elif chunk.type == "retry" and not quiet:
         terminal.note("trying again in %.1f s: %s" % (payload["wait_seconds"], payload["error"]))
     elif chunk.type == "tripwire" and payload["tripwire"].retry:
-        terminal.note("the answer above was rejected (%s); another one follows" % payload["tripwire"].reason)
+        terminal.note("the answer above was rejected (%s)" % payload["tripwire"].reason)
 
 
 def tell_step(step: StepResult, terminal: Terminal) -> None:
@@ -105,10 +105,20 @@ def tell_end(output: FullOutput[Any], terminal: Terminal, code: int, runs: Any) 
         kept = "run %s in %s" % (output.run_id, runs) if runs else (
             "nothing was kept; give --runs DIR to keep a run that may have to wait, or take the snapshot of --json")
         terminal.note("the run waits for a decision: %s" % kept)
+        if runs:
+            terminal.note("go on in Python: " + _resuming(output, runs))
     elif output.tripwire is not None:
         terminal.note("stopped: %s" % output.tripwire.reason)
     elif reason != "stop":
         terminal.note("ended with finish_reason %r" % reason)
+
+
+def _resuming(output: FullOutput[Any], runs: str) -> str:
+    """How to go on with a run that waits, as the line of Python that does it."""
+    decisions = ", ".join(["%r: %s" % (item.id, "Approve()" if item.kind == "approval" else "Answer(...)")
+                           for item in output.suspensions])
+    return ("Agent('minagent', model=..., tools=[...], runs=JsonFileRuns(%r)).resume(%r, {%s})"
+            % (runs, output.run_id, decisions))
 
 
 def question(suspension: Suspension) -> str:

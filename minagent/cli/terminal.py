@@ -73,10 +73,19 @@ class Terminal:
             return sys.stdin.buffer.read().decode("utf-8", "replace")
         return sys.stdin.read()
 
-    def ask(self, prompt: str) -> Optional[str]:
-        """The next line of stdin, or None at its end."""
-        if self.interactive:
+    def ask(self, prompt: str, needed: bool = False) -> Optional[str]:
+        """The next line of stdin, or None at its end.
+
+        Parameters:
+            prompt: Shown to a person who types; on stderr where stdout is not the terminal.
+            needed: Say it on stderr to a pipe, too: what comes next depends on it.
+        """
+        if self.interactive and self._shown:
             return _typed(prompt)
+        if self.interactive:
+            self.echo(prompt)
+        elif needed:
+            self.note(prompt.rstrip(": "))
         line = sys.stdin.readline()
         return line.rstrip("\n") if line else None
 

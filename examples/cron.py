@@ -31,7 +31,10 @@ def run_id_of(job, item, text):
 
 def work(agent, path):
     """Summarise one file; returns (exit code, what to print)."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        return FAILED, "cannot be read: %s" % error
     try:
         out = agent.generate("Summarise this ticket in one sentence:\n" + text, deadline=300,
                              run_id=run_id_of("tickets", path.name, text))

@@ -50,7 +50,8 @@ agent = Agent("django", model="local", tools=[add], thread_wrapper=close_connect
 @require_POST
 def ask(request):
     try:
-        # The deadline lies below the web server's own limit for a request.
+        # The deadline lies below the web server's own limit for a request.  It stops model calls and tools with a
+        # timeout; a lone tool without one runs in this thread and must look at ctx.cancelled or ctx.remaining() itself.
         out = agent.generate(request.POST.get("question", ""), deadline=25)
     except ConfigError as error:
         return JsonResponse({"error": str(error)}, status=400)

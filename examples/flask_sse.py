@@ -4,8 +4,17 @@
     flask --app examples.flask_sse:create_app run --with-threads
     curl -N -d "question=What is the weather in Paris?" http://127.0.0.1:5000/ask
 
+What is shown may be rejected afterwards.  A browser keeps the text of each step apart and empties it at
+every `step-start` and `tripwire` of that step:
+
+    const at = step => out.querySelector(`[data-step="${step}"]`) || add(step);
+    on("step-start", data => at(data.step).textContent = "");
+    on("text-delta", data => at(data.step).textContent += data.text);
+    on("tripwire", data => at(data.step).textContent = "");
+
 A client that goes away cancels its run: the next piece that is sent to it fails, and leaving the stream early stops
-the run.  What had finished by then is recorded.  Under gunicorn use gthread or gevent workers: a sync worker is
+the run.  Nothing is noticed before the next piece, so a long tool should `ctx.emit(...)` now and then.  What had
+finished by then is recorded.  Under gunicorn use gthread or gevent workers: a sync worker is
 killed after its --timeout, streaming or not.
 """
 
@@ -19,7 +28,8 @@ HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 #: What a browser is told; everything else (messages, usage, errors' details) stays on this side.
 SHOWN = {"text-delta": ("text",), "tool-call": ("tool_name", "args"), "tool-result": ("tool_name", "output"),
-         "tool-error": ("tool_name", "error")}
+         "tool-error": ("tool_name", "error"), "tool-output": ("tool_name", "output"),
+         "step-start": ("attempt",)}
 
 
 @tool(effect="read", examples=[{"city": "Oslo"}])
@@ -57,7 +67,10 @@ def events(stream):
         try:
             for chunk in stream:
                 if chunk.type in SHOWN:
-                    yield event(chunk.type, {key: chunk.payload[key] for key in SHOWN[chunk.type]}, chunk.seq)
+                    shown = {key: chunk.payload[key] for key in SHOWN[chunk.type]}
+                    yield event(chunk.type, dict(shown, step=chunk.step), chunk.seq)
+                elif chunk.type == "tripwire":  # the reason is not for the browser: it may quote what was rejected
+                    yield event("tripwire", {"step": chunk.step, "retry": chunk.payload["tripwire"].retry}, chunk.seq)
                 elif chunk.type == "finish":
                     yield event("finish", {"reason": chunk.payload["output"].finish_reason}, chunk.seq)
                 elif chunk.type == "abort":

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from _command_line import HOME
 
-from minagent import Agent, LanguageModel
+from minagent import Agent, LanguageModel, Processor
 from minagent.runs import JsonFileRuns, MemoryRuns
 from minagent.testing import ScriptedModel, ScriptedServer, calls, fails, says
 
@@ -137,16 +137,18 @@ class Talker(LanguageModel):
     """A model that talks until its run is cancelled.
 
     Attributes:
+        started: Set when it was asked.
         stopped: Set when it was stopped.
     """
 
     provider = model = "talker"
 
     def __init__(self):
-        self.stopped = threading.Event()
+        self.started, self.stopped = threading.Event(), threading.Event()
 
     def do_stream(self, request, call):
         tick = threading.Event()
+        self.started.set()
         try:
             yield [("text-start", {"id": "0"})]
             while True:
@@ -201,6 +203,23 @@ def test_a_declined_refund_never_runs(tmp_path):
     assert in_another_process(reading, tmp_path) == (0, "A pity.\ndeclined: too much\n")
 
 
+ASK_TWICE = "import ask; m = ScriptedModel([calls(('refund', {'order': 7, 'amount': 1}), " \
+            "('refund', {'order': 8, 'amount': 2}))]); sys.exit(ask.main(model=m))"
+
+
+def test_of_a_run_that_asks_twice_the_first_question_is_decided_first(tmp_path):
+    """And the run says that it still waits, until the second one is decided."""
+    assert in_another_process(ASK_TWICE, tmp_path)[0] == 3
+    code, printed = in_another_process(DECIDE % "", tmp_path)
+    assert [line.split(": ")[1] for line in printed.splitlines()[:-1]] == ["refund {'order'"] * 2
+    assert "'order': 7" in printed.splitlines()[0] and "'order': 8" in printed.splitlines()[1]
+    code, printed = in_another_process("import decide; sys.exit(decide.main('yes', ScriptedModel([])))", tmp_path)
+    assert code == 3 and printed.endswith(" still waits for 1 more\n")
+    [left] = JsonFileRuns(str(tmp_path / "var" / "runs")).suspensions()
+    assert left["args"] == {"order": 8, "amount": 2}
+    assert in_another_process(DECIDE % "too much", tmp_path) == (0, "It is done.\n")
+
+
 # flask
 
 
@@ -224,8 +243,8 @@ def test_a_flask_view_streams_events(sse):
     assert response.headers["X-Accel-Buffering"] == "no"
     assert "Content-Length" not in response.headers
     events = parsed(response.get_data(as_text=True))
-    assert ("tool-call", '{"tool_name": "get_weather", "args": {"city": "Paris"}}') in events
-    assert ("tool-result", '{"tool_name": "get_weather", "output": "rain in Paris"}') in events
+    assert ("tool-call", '{"tool_name": "get_weather", "args": {"city": "Paris"}, "step": 1}') in events
+    assert ("tool-result", '{"tool_name": "get_weather", "output": "rain in Paris", "step": 1}') in events
     assert "".join(json.loads(data)["text"] for name, data in events if name == "text-delta") == "Rain."
     assert events[-1] == ("finish", '{"reason": "stop"}')
 
@@ -240,8 +259,8 @@ def test_a_flask_view_ends_its_stream_with_an_error_event(sse):
     """Its kind and the run's id, nothing of its inside."""
     app = sse.create_app(ScriptedModel([fails(_refusal())]))
     body = app.test_client().post("/ask", data={"question": "x"}).get_data(as_text=True)
-    [(name, data)] = parsed(body)
-    assert name == "error"
+    (first, _), (name, data) = parsed(body)
+    assert (first, name) == ("step-start", "error")
     assert json.loads(data)["error"] == "AuthenticationFailed" and "key" not in data
 
 
@@ -249,6 +268,41 @@ def _refusal():
     from minagent.errors import AuthenticationFailed
 
     return AuthenticationFailed("the key sk-1 is wrong")
+
+
+def left_standing(body):
+    """Return what a browser shows in the end if it does what the example says."""
+    steps = {}
+    for name, text in parsed(body):
+        data = json.loads(text)
+        if name in ("step-start", "tripwire"):
+            steps[data["step"]] = ""
+        elif name == "text-delta":
+            steps[data["step"]] += data["text"]
+    return "|".join(steps.values())
+
+
+class Picky(Processor):
+    """Rejects answers with the word once they are whole."""
+
+    def process_llm_response(self, response, ctx):
+        if "swordfish" in response.message.text:
+            ctx.abort("not the word swordfish", retry=True)
+        return response
+
+
+@pytest.mark.parametrize("answers, shown", [
+    (["It is swordfish.", "I must not say."], "Let me look.|I must not say."),
+    (["It is swordfish.", "Still swordfish."], "Let me look.|"),
+])
+def test_a_browser_can_discard_what_was_rejected(sse, answers, shown):
+    """Whether another answer follows or the run ends there; the reason stays on this side."""
+    model = ScriptedModel([says("Let me look.") + calls("get_weather", city="Paris")] + [says(a) for a in answers])
+    app = sse.create_app(model, processors=[Picky()], max_processor_retries=1)
+    body = app.test_client().post("/ask", data={"question": "x"}).get_data(as_text=True)
+    assert left_standing(body) == shown
+    assert "not the word" not in body
+    assert "It is swordfish." in "".join(json.loads(data).get("text", "") for _, data in parsed(body))
 
 
 def test_a_client_that_leaves_cancels_its_run(sse):
@@ -277,14 +331,41 @@ def test_a_client_that_leaves_cancels_its_run(sse):
         server.server_close()
 
 
-def test_a_response_that_was_never_read_cancels_its_run(sse):
-    """The server closes it, and the generator has not even begun."""
+@pytest.fixture
+def kept(monkeypatch):
+    """Keep the streams of a test: one that is dropped cancels its run by itself."""
+    streams, stream = [], Agent.stream
+
+    def keeping(self, *args, **options):
+        streams.append(stream(self, *args, **options))
+        return streams[-1]
+
+    monkeypatch.setattr(Agent, "stream", keeping)
+    yield streams
+    for left in streams:
+        left.close()
+
+
+def test_a_response_that_was_never_read_cancels_its_run(sse, kept):
+    """The server closes it, and the generator has not even begun: only `call_on_close` can have done it."""
     model, runs = Talker(), MemoryRuns()
     app = sse.create_app(model, runs=runs)
     with app.test_request_context("/ask", method="POST", data={"question": "x"}):
         response = app.full_dispatch_request()
+        assert model.started.wait(20)
         response.close()
-    assert model.stopped.wait(20)
+    assert model.stopped.wait(5)
+    assert _settled(runs) == "interrupted"
+
+
+def test_events_that_are_left_cancel_their_run(sse, kept):
+    """Whoever serves them, without a word of Flask's: only `with stream` can have done it."""
+    model, runs = Talker(), MemoryRuns()
+    events = sse.events(Agent("left", model=model, runs=runs).stream("x"))
+    assert b"event: step-start" in next(events)
+    assert model.started.wait(20)
+    events.close()
+    assert model.stopped.wait(5)
     assert _settled(runs) == "interrupted"
 
 
@@ -385,6 +466,16 @@ def test_a_failed_item_does_not_keep_the_others_from_being_done(cron, capsys):
     assert capsys.readouterr().out == "two.txt: Second.\n"
     assert cron(ScriptedModel([says("First.")])) == 0
     assert capsys.readouterr().out == "one.txt: First.\ntwo.txt: Second.\n"
+
+
+def test_a_file_that_cannot_be_read_is_one_line_and_the_others_are_done(cron, capsys, tmp_path):
+    """Missing, or no UTF-8; exit code 1."""
+    (tmp_path / "bytes.txt").write_bytes(b"\xff")
+    assert cron(ScriptedModel([says("Second.")]), "gone.txt", "bytes.txt", "two.txt") == 1
+    out, err = capsys.readouterr()
+    assert out == "two.txt: Second.\n"
+    assert [line.split(": ")[:2] for line in err.splitlines()] == [
+        ["gone.txt", "cannot be read"], ["bytes.txt", "cannot be read"]]
 
 
 def test_what_may_work_later_has_its_exit_code(cron):

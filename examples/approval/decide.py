@@ -1,10 +1,10 @@
 """Approval across two processes, the second one: show what waits, decide, go on.
 
     python examples/approval/decide.py                    what waits
-    python examples/approval/decide.py yes [model]        let the oldest one run
+    python examples/approval/decide.py yes [model]        let the one that was asked first run
     python examples/approval/decide.py "too much" [model] decline it, with the reason
 
-A decision is recorded once.  Of two people who decide at the same time one gets `AlreadyDecided`.
+A run may wait for several decisions; it goes on with those that are made.  A decision is recorded once.  Of two people who decide at the same time one gets `AlreadyDecided`.
 """
 
 import sys
@@ -17,14 +17,15 @@ from minagent.errors import AlreadyDecided, RunBusy
 
 def main(said="", model="local", folder=RUNS):
     agent = make_agent(model, folder)
-    waiting = agent.runs.suspensions(agent="refunds")
+    # The store lists the newest run first, but what one run asks in the order in which it was asked.
+    waiting = sorted(agent.runs.suspensions(agent="refunds"), key=lambda item: item["created_at"])
     if not said or not waiting:
         for item in waiting:
             print("run %s: %s %s" % (item["run_id"], item["tool_name"], item["args"]))
         print("%d waiting" % len(waiting))
         return 0
 
-    oldest = waiting[-1]
+    oldest = waiting[0]
     decision = Approve(by="ann") if said == "yes" else Decline(said, by="ann")
     try:
         out = agent.resume(oldest["run_id"], {oldest["id"]: decision})
@@ -34,6 +35,9 @@ def main(said="", model="local", folder=RUNS):
     except RunBusy:
         print("the decision is recorded; the process that owns the run goes on with it")
         return 75
+    if out.finish_reason == "suspended":
+        print("run %s still waits for %d more" % (out.run_id, len(out.suspensions)))
+        return 3
     print(out.text)
     return 0
 

@@ -22,7 +22,8 @@ from minagent.errors import (
     UnknownOption,
 )
 from minagent.llm.base import Frame, ModelCall, ModelRequest
-from minagent.llm.openai_chat import OpenAIChat
+from minagent.llm.openai_chat import OPENAI, OpenAIChat, Server
+from minagent.llm.resolve import SERVERS
 from minagent.messages import Message
 from minagent.results import Usage
 from minagent.testing import Reply, ScriptedModel, ScriptedServer, call, calls, fails, says
@@ -352,19 +353,44 @@ def test_a_call_can_be_cancelled_and_timed_out_in_the_middle():
 # Keys and addresses.
 
 def test_the_key_is_read_when_a_call_is_made(monkeypatch):
-    """From the environment of that moment; without one, OpenAI itself is not even asked."""
-    monkeypatch.setenv("OPENAI_API_KEY", "first")
+    """From the environment of that moment; without one, the server is not even asked."""
     with ScriptedServer.openai_chat([says("x")], loop=True) as server:
-        made = OpenAIChat("m", server.url)
-        ask(made)
-        monkeypatch.setenv("OPENAI_API_KEY", "second")
-        ask(made)
+        made = OpenAIChat("m", server=Server(base_url=server.url))
+        for key in ("first", "second"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            ask(made)
         monkeypatch.delenv("OPENAI_API_KEY")
-        ask(made)
+        with pytest.raises(AuthenticationFailed, match="set the environment variable OPENAI_API_KEY or"):
+            ask(made)
         found = [request.headers.get("authorization") for request in server.requests]
-    assert found == ["Bearer first", "Bearer second", None]
+    assert found == ["Bearer first", "Bearer second"]
+
+
+@pytest.mark.parametrize("known", [None, SERVERS["groq"], OPENAI])
+def test_the_key_of_the_environment_goes_to_no_address_that_a_caller_chose(known, monkeypatch):
+    """It belongs to the server that it is named after; elsewhere the key is api_key or none."""
+    for name in ("OPENAI_API_KEY", "GROQ_API_KEY"):
+        monkeypatch.setenv(name, "sk-secret")
+    with ScriptedServer.openai_chat([says("x")], loop=True) as server:
+        for base_url in (server.url, lambda context: server.url):
+            made = OpenAIChat("m", base_url, server=known)
+            if known is None:
+                ask(made)
+            else:
+                with pytest.raises(AuthenticationFailed, match="has none; pass api_key="):
+                    ask(made)
+            ask(OpenAIChat("m", base_url, "own", server=known))
+        found = [request.headers.get("authorization") for request in server.requests]
+    assert found == ([None, "Bearer own"] if known is None else ["Bearer own"]) * 2
+    assert "sk-secret" not in repr([request.headers for request in server.requests])
+
+
+@pytest.mark.parametrize("base_url", [None, "https://api.openai.com/v1", "https://api.openai.com/v1/"])
+def test_the_key_of_the_environment_is_for_openai_however_it_is_spelt(base_url, monkeypatch):
+    """Its own address, written out, is no other address."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(AuthenticationFailed, match="OPENAI_API_KEY"):
-        ask(OpenAIChat("m"))
+        ask(OpenAIChat("m", base_url))
 
 
 def test_key_address_and_headers_may_depend_on_the_request():

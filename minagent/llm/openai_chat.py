@@ -35,7 +35,8 @@ class Server:
     Attributes:
         provider: Name under which what must be echoed is kept.
         base_url: Up to and with ``/v1``, or what the server has instead.
-        key_variable: Environment variable of the key, read at call time.
+        key_variable: Environment variable of the key, read at call time; "" for none.  Never sent to a base_url
+            that the caller chose.
         key_header: "authorization" (with "Bearer"), or a header that takes the bare key.
         needs_key: Whether a missing key is an error before anything is sent.
         url_variable: Environment variable that says where the server is, or "".
@@ -55,7 +56,7 @@ class Server:
 
 OPENAI = Server(dialect=Dialect(max_tokens_key="max_completion_tokens", no_text=None))
 #: A server that we know nothing about but its address.
-COMPATIBLE = Server(base_url="", needs_key=False)
+COMPATIBLE = Server(base_url="", key_variable="", needs_key=False)
 
 
 class OpenAIChat(LanguageModel):
@@ -64,14 +65,15 @@ class OpenAIChat(LanguageModel):
     Parameters:
         model: Name of the model, as the server spells it.
         base_url: Up to and with ``/v1``; may be a function of the run's request_context.
-        api_key: The key, or a function of the run's request_context that returns it.  Without one, the
-            environment variable OPENAI_API_KEY is read when a call is made; a server at another base_url is
-            then also asked without a key.
+        api_key: The key, or a function of the run's request_context that returns it.  Without one, OpenAI
+            itself gets the environment variable OPENAI_API_KEY of the moment of the call, and a server at
+            another base_url gets no key.
         headers: Sent with every request, over ours.
         parallel_tool_calls: False asks for one call at a time.
         provider: Name under which what must be echoed is kept with messages; models that share it are sent
             each other's.
         server: What is known about the server; by default OpenAI at its own address, else no assumptions.
+        display_name: How messages name the model; by default by `model`.
         settings: Defaults of `SETTINGS` (temperature, max_output_tokens, …) and limits of the network: see
             `Transport`.
 
@@ -83,17 +85,19 @@ class OpenAIChat(LanguageModel):
     def __init__(self, model: str, base_url: Union[None, str, FromContext] = None,
                  api_key: Union[None, str, FromContext] = None, *, headers: Optional[Mapping[str, str]] = None,
                  parallel_tool_calls: Optional[bool] = None, provider: Optional[str] = None,
-                 server: Optional[Server] = None, **settings: Any):
+                 server: Optional[Server] = None, display_name: Optional[str] = None, **settings: Any):
         _check_names(settings)
+        if server in (None, OPENAI) and isinstance(base_url, str) and base_url.rstrip("/") == OPENAI_URL:
+            base_url = None
         if server is None:
-            server = OPENAI if base_url in (None, OPENAI_URL) else COMPATIBLE
+            server = OPENAI if base_url is None else COMPATIBLE
         self._server = replace(server, provider=provider or server.provider)
         self.provider = self._server.provider
         self.model = model
         self._base_url = base_url
         self._api_key = Secret(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
-        who = "%s model %r" % (self.provider, model)
+        who = display_name or "model %r" % model
         self._transport = Transport(who, **{name: settings[name] for name in TRANSPORT_OPTIONS if name in settings})
         defaults = {name: settings[name] for name in SETTINGS if name in settings}
         self._defaults = defaults
@@ -176,22 +180,28 @@ class OpenAIChat(LanguageModel):
             base = os.environ.get(server.url_variable, "") if server.url_variable else ""
             base = base.rstrip("/") + server.url_path if base else server.base_url
         if not base:
-            raise ConfigError("%s has no address; set the environment variable %s or pass base_url="
-                              % (self._transport.who, server.url_variable))
+            raise ConfigError("%s has no address (base_url is %r); %spass base_url=" % (
+                self._transport.who, base, _set_variable(server.url_variable)))
         options = own_options(self.provider, self._defaults, request.frame.settings)
         key = options.get("api_key") or (self._api_key(context) if callable(self._api_key) else self._api_key)
-        key = Secret(key or os.environ.get(server.key_variable, ""))
+        # The environment's key is for that server, and for no address that a caller chose.
+        variable = server.key_variable if self._base_url is None else ""
+        key = Secret(key or (os.environ.get(variable, "") if variable else ""))
         headers: Dict[str, str] = {"Content-Type": "application/json", "User-Agent": "minagent"}
         if key:
             bearer = server.key_header == "authorization"
             headers[server.key_header] = Secret("Bearer " + key if bearer else key)
         elif server.needs_key:
-            raise AuthenticationFailed("%s needs a key and has none; set the environment variable %s or pass api_key="
-                                       % (self._transport.who, server.key_variable))
+            raise AuthenticationFailed("%s needs a key and has none; %spass api_key="
+                                       % (self._transport.who, _set_variable(variable)))
         path, question, query = base.partition("?")
         headers.update(self._headers)
         headers.update(options.get("headers") or {})
         return path.rstrip("/") + "/chat/completions" + question + query, headers
+
+
+def _set_variable(name: str) -> str:
+    return "set the environment variable %s or " % name if name else ""
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

@@ -68,4 +68,4 @@ def resolve(model: Any) -> LanguageModel:
                           % (model, provider, did_you_mean(provider, known), ", ".join(known)))
     if not name:
         raise ConfigError('model is %r; the name of the model is missing, expected "%s/..."' % (model, provider))
-    return OpenAIChat(name, server=server)
+    return OpenAIChat(name, server=server, display_name=model)

@@ -1,10 +1,13 @@
-"""docs/architecture.md, held against one real run: the calls it lists and the records it lists.
+"""docs/architecture.md, held against one real run: the calls and records it lists; the table of docs/processors.md.
 
 Not here: the floors (`test_house`).
 """
 
+import inspect
+import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ import minagent
 from minagent import Agent, OpenAIChat, Processor, tool
 from minagent.processors.base import HOOKS
 from minagent.runs import MemoryRuns
-from minagent.testing import ScriptedServer, calls, says
+from minagent.testing import ScriptedModel, ScriptedServer, calls, says
 
 pytestmark = pytest.mark.checkout
 
@@ -118,3 +121,42 @@ def test_the_records_of_a_run_are_as_documented(happened):
     _, records = happened
     found = [("%s %s" % (record["status"], record["path"])).split() for record in records]
     assert found == [line.split() for line in fenced("records")]
+
+
+def test_the_table_of_hooks_is_that_of_the_class():
+    """Every hook with its parameters, and nothing else; and everything that a context offers."""
+    from minagent.processors.base import ProcessorContext
+
+    text = (PAGE.parent / "processors.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)\(([^)]*)\)` \|", text, re.MULTILINE))
+    assert listed == {name: ", ".join(list(inspect.signature(getattr(Processor, name)).parameters)[1:])
+                      for name in HOOKS}
+    offered = {name for name in dir(ProcessorContext) if not name.startswith("_")}
+    [named] = re.findall(r"^`ctx` has `([^`]+)`", text, re.MULTILINE)
+    assert offered == set(named.split(", ")) | set(re.findall(r"^\* `ctx\.(\w+)", text, re.MULTILINE))
+
+
+class Discreet(Processor):
+    """Takes a word out of texts, whole answers and results."""
+
+    def process_output_stream(self, chunk, ctx):
+        return chunk._replace(payload=dict(chunk.payload, text="a b")) if chunk.type == "text-delta" else chunk
+
+    def process_llm_response(self, response, ctx):
+        parts = [replace(part, args={"a": 500, "b": 1}) if part.type == "tool-call" else part
+                 for part in response.message.parts]
+        return response.replace(message=replace(response.message, parts=tuple(parts)))
+
+    def process_tool_result(self, result, ctx):
+        return replace(result, output="hidden")
+
+
+def test_the_journal_holds_what_the_page_says():
+    """Text after the stream hook, arguments and results before the hooks that change them."""
+    runs = MemoryRuns()
+    model = ScriptedModel([says("secret") + calls("add", a=1000, b=234), says("secret")])
+    out = Agent("where", model=model, tools=[add], processors=[Discreet()], runs=runs).generate("x")
+    kept = json.dumps(runs.read(out.run_id))
+    assert "secret" not in kept and "1000" in kept and "501" in kept
+    assert out.tool_calls[0].args == {"a": 500, "b": 1}
+    assert out.tool_results[0].output == "hidden" and "501" not in json.dumps(out.to_dict())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minagent import Agent, LanguageModel
 from minagent.testing import ScriptedModel, calls, says
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,7 +64,9 @@ TURNS = [
     [calls("refund", order=7, amount=24.5)],
     [says("It is refunded.")],
     [says("Both are refunded.")],
+    [says("I never do."), says("I am afraid not.")],
     [says("It is swordfish."), says("I must not say.")],
+    [says("Ask ann.lee@example.org today.")] * 2,
 ]
 
 
@@ -95,6 +98,33 @@ def test_the_python_of_the_readme_does_what_it_says(readme, monkeypatch, tmp_pat
         assert not promised(block) or printed == promised(block)
         assert script == [], "a turn of the model was not asked for"
     assert printed and set(asked) == {"openai/gpt-5-mini"}
+    holds_back_what_may_go_on(session["NoAddresses"])
+
+
+def holds_back_what_may_go_on(redacting):
+    """Wherever chunks end, and without changing anything else."""
+    for size in (1, 2, 5, 1000):
+        model = Pieces("\nAsk  ann@example.org,\nor bo.b@x.example. Bye", size)
+        out = Agent("pieces", model=model, processors=[redacting()]).generate("x")
+        assert out.text == "\nAsk  [address],\nor [address]. Bye"
+        assert out.reasoning == out.text
+
+
+class Pieces(LanguageModel):
+    """A model that says a text in pieces of some characters, as reasoning and as text."""
+
+    provider = model = "pieces"
+
+    def __init__(self, text, size):
+        self.pieces = [text[start:start + size] for start in range(0, len(text), size)]
+
+    def do_stream(self, request, call):
+        for kind in ("reasoning", "text"):
+            yield [(kind + "-start", {"id": kind})]
+            for piece in self.pieces:
+                yield [(kind + "-delta", {"id": kind, "text": piece})]
+            yield [(kind + "-end", {"id": kind})]
+        yield [("finish", {"finish_reason": "stop"})]
 
 
 def test_a_false_comment_would_be_noticed():
@@ -153,3 +183,13 @@ def test_the_exit_codes_on_the_page_are_those_of_the_program(readme):
     for code in (exits.DONE, exits.FAILED, exits.USAGE, exits.WAITING, exits.LATER, exits.DEADLINE,
                  exits.INTERRUPTED, exits.TERMINATED):
         assert re.search(r"\b%d\b" % code, section)
+
+
+def test_nobody_is_told_to_install_the_bare_name():
+    """An index may know it as something else: extras are installed from where the package came."""
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.py"),
+             *(ROOT / "minagent").rglob("*.py")]
+    assert len(files) > 50
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"pip install (-\S+ )*['\"]?minagent", text), file

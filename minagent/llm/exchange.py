@@ -6,12 +6,14 @@ Not here: whether to try again, and sessions (`transport`).
 from __future__ import annotations
 
 import time
-from typing import Any, Iterator, List, NamedTuple, Optional, Type
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Type
+from urllib.parse import urlsplit
 
 from .._util import shorter
 from ..errors import ConfigError, ModelError, ModelTimeout, ModelUnreachable, TruncatedStream
 from .base import ModelCall
 from .connection import Line, watchdog
+from .failures import bare_url, reason
 from .sse import SseEvent, SseReader
 from .wire import Headers
 
@@ -25,6 +27,13 @@ class Patience(NamedTuple):
     connect: float = 10.0
     first_byte: float = 120.0
     idle: float = 60.0
+
+
+class Place(NamedTuple):
+    """How messages name what is asked ("is ollama running?"), and the setting that says where it is."""
+
+    server: str = "the server"
+    setting: str = "base_url"
 
 
 class Answer(NamedTuple):
@@ -50,6 +59,9 @@ class Exchange:
         call: Its deadline and cancel token end the exchange.
         status: HTTP status, once `open` has returned.
         headers: Names in any case.
+        address: Scheme, host and port, once `open` is called.
+        place: Names the server and the setting that says where it is.
+        on_close: Called once, when all is over.
         translating: A context in which errors of requests and urllib3 become ours.
     """
 
@@ -60,6 +72,9 @@ class Exchange:
         self.status = 0
         self.headers: Headers = {}
         self.line = Line()
+        self.address = ""
+        self.place = Place()
+        self.on_close: Callable[[], None] = _nothing
         self.translating = Translating(self)
         self._response: Any = None
         self._forget = call.cancel.on_cancel(self.line.shut)
@@ -67,6 +82,7 @@ class Exchange:
 
     def open(self, adapter: Any, request: Any, **settings: Any) -> None:
         """Send a prepared request and wait for the headers of the answer."""
+        self.address = "/".join(bare_url(request.url).split("/")[:3])
         remaining = self.call.deadline.remaining()
         limits = shorter(self.patience.connect, remaining), shorter(self.patience.first_byte, remaining)
         with self.translating, self.line:
@@ -85,7 +101,7 @@ class Exchange:
             with self.translating:
                 body = b"".join(self._response.iter_content(64 * 1024))
         except ModelUnreachable as error:
-            raise truncated(self.who, error) from error
+            raise truncated(self.who, reason(error.__cause__ or error)) from error
         length = self.headers.get("content-length", "")
         if length.isdigit() and len(body) < int(length) and "content-encoding" not in self.headers:
             raise truncated(self.who, "%d of %s bytes" % (len(body), length))
@@ -113,6 +129,25 @@ class Exchange:
         self.line.detach()
         if self._response is not None:
             self._response.close()
+        on_close, self.on_close = self.on_close, _nothing
+        on_close()
+
+    def unreachable(self, why: str) -> ModelUnreachable:
+        """Return the error for a connection that was not made or broke."""
+        server, setting = self.place
+        is_near = urlsplit(self.address).hostname in ("localhost", "127.0.0.1", "::1")
+        if why.startswith("TLS"):
+            advice = "check %s (https:// or http://?) and verify=" % setting
+        elif (is_near or setting != "base_url" or "refused" in why) and "proxy" not in why:
+            advice = "is %s running at %s? check %s" % (server, self.address, setting)
+        else:
+            advice = "check %s, the network and the proxies" % setting
+        return ModelUnreachable("the connection to %s at %s failed (%s); %s"
+                                % (self.who, self.address.partition("://")[2], why, advice))
+
+
+def _nothing() -> None:
+    pass
 
 
 def truncated(who: str, how: object) -> TruncatedStream:
@@ -141,12 +176,12 @@ class Translating:
             return
         # A socket that was shut under its reader makes the reader fail in whatever it was about to do.
         self._exchange.call.check()
-        meaning = _translated(error, self._exchange.who, self._exchange.patience)
+        meaning = _translated(error, self._exchange)
         if meaning is not error:
             raise meaning from error
 
 
-def _translated(error: Exception, who: str, patience: Patience) -> Exception:
+def _translated(error: Exception, exchange: Exchange) -> Exception:
     from http.client import HTTPException
 
     from requests import exceptions
@@ -154,19 +189,19 @@ def _translated(error: Exception, who: str, patience: Patience) -> Exception:
 
     if not isinstance(error, (OSError, HTTPError, HTTPException, UnicodeError)):
         return error  # Nobody's connection: a mistake in an adapter or here.
-    words = "%s: %s" % (type(error).__name__, error)
+    who, patience = exchange.who, exchange.patience
     if isinstance(error, (exceptions.InvalidURL, exceptions.InvalidSchema, exceptions.InvalidHeader,
                           exceptions.InvalidProxyURL, UnicodeError)):
-        return ConfigError("%s could not be asked: %s; check base_url, headers and proxies" % (who, words))
+        return ConfigError("%s could not be asked (%s); check base_url, headers and proxies" % (who, reason(error)))
     if isinstance(error, exceptions.ConnectTimeout):
-        return ModelTimeout("%s could not be reached within %g s (connect_timeout)" % (who, patience.connect))
+        return ModelTimeout("%s could not be reached at %s within %g s (connect_timeout); check base_url and the "
+                            "network" % (who, exchange.address.partition("://")[2], patience.connect))
     if isinstance(error, exceptions.ReadTimeout):
         return ModelTimeout("%s sent no headers within %g s (first_byte_timeout)"
                             % (who, patience.first_byte))
     if any(isinstance(item, ReadTimeoutError) for item in (error, *error.args)):
         return silent(who, patience)
-    return ModelUnreachable("the connection to %s failed (%s); check base_url, the network and the proxies"
-                            % (who, words))
+    return exchange.unreachable(reason(error))
 
 
 class EventStream:
@@ -200,7 +235,7 @@ class EventStream:
         try:
             yield from self._batches
         except ModelUnreachable as error:
-            raise truncated(self._exchange.who, error) from error
+            raise truncated(self._exchange.who, reason(error.__cause__ or error)) from error
 
     def _read(self) -> Iterator[List[SseEvent]]:
         exchange, reader, line = self._exchange, SseReader(), self._exchange.line

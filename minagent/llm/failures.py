@@ -1,4 +1,5 @@
-"""What a provider's refusal means: status, headers and body become one of the errors of `errors`.
+"""What a provider's refusal means: status, headers and body become one of the errors of `errors`.  And why a
+connection failed, in words for somebody who knows neither requests nor urllib3.
 
 Bodies are JSON objects, JSON arrays of one object, HTML, or nothing, under any content type.  Not here:
 whether a request is tried again (`transport`).
@@ -7,8 +8,10 @@ whether a request is tried again (`transport`).
 from __future__ import annotations
 
 import json
+import socket
 import time
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Type
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Type
+from urllib.parse import urlsplit
 
 from ..errors import (
     AuthenticationFailed,
@@ -56,7 +59,7 @@ class Refusal(NamedTuple):
 
 
 def failure(who: str, status: Optional[int], headers: Mapping[str, str], body: bytes,
-            secrets: Iterable[str] = ()) -> ModelError:
+            secrets: Iterable[str] = (), url: str = "") -> ModelError:
     """Return the error for a refused request.
 
     Parameters:
@@ -65,13 +68,17 @@ def failure(who: str, status: Optional[int], headers: Mapping[str, str], body: b
         headers: Of the answer; names in any case.
         body: Of the answer.
         secrets: Texts that must not appear in the error, whatever the provider quotes.
+        url: What was asked; named where the address may be the mistake.
     """
     text = _without(body[:BODY_LIMIT].decode("utf-8", "replace"), secrets)
     refusal = read_refusal(text)
     waits = [wait for wait in (retry_after(headers), refusal.retry_after) if wait is not None]
     known = {name.lower(): value for name, value in headers.items()}
     kind = _kind(status, refusal, text)
-    error = kind(_sentence(who, status, refusal, text, kind), status=status if status else refusal.status,
+    advice = (kind.__doc__ or "").strip().split("\n")[0].rstrip(".")
+    if url and status and 400 <= status < 500 and (status in (404, 405) or not _is_error(text)):
+        advice = "%s%s" % ("" if kind is BadRequest else advice + "; ", _without(_look_at(url), secrets))
+    error = kind(_sentence(who, status, refusal, text, advice), status=status if status else refusal.status,
                  code=refusal.code, request_id=known.get("x-request-id") or known.get("request-id"),
                  retry_after=max(waits) if waits else None, body=text)
     if status in (300, 301, 302, 303, 307, 308):
@@ -146,12 +153,75 @@ def _kind_by_word(words: str) -> Type[ModelError]:
     return ModelError
 
 
-def _sentence(who: str, status: Optional[int], refusal: Refusal, text: str, kind: Type[ModelError]) -> str:
+def _is_error(text: str) -> bool:
+    """Whether a body is one that a provider of an API sends, and not that of a web server or a proxy."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, (dict, list))
+
+
+def _look_at(url: str) -> str:
+    hint = "the name of the model and " if "/v1/" in url else ""
+    usual = "" if hint else "; a forgotten /v1 at its end is the usual cause"
+    return "It was asked at %s; check %sbase_url%s" % (bare_url(url), hint, usual)
+
+
+def bare_url(url: str) -> str:
+    """Return a URL without what may be secret in it: user, password, query and fragment."""
+    parts = urlsplit(url)
+    return "%s://%s%s" % (parts.scheme, parts.netloc.rpartition("@")[2], parts.path)
+
+
+def reason(error: BaseException) -> str:
+    """Why a connection failed: what the innermost error of a chain of requests' and urllib3's says, in short."""
+    chain = _chain(error)
+    proxy = "its proxy failed: " if any(type(item).__name__ == "ProxyError" for item in chain) else ""
+    return proxy + (next(filter(None, map(_short, reversed(chain))), None) or _cleaned(chain[-1]))
+
+
+def _chain(error: BaseException) -> List[BaseException]:
+    """An error and all that it came of, which is in its arguments, its reason, or behind it."""
+    found: List[BaseException] = []
+    waiting: List[Any] = [error]
+    while waiting:
+        item = waiting.pop(0)
+        if isinstance(item, BaseException) and item not in found:
+            found.append(item)
+            waiting += [*item.args, getattr(item, "reason", None), item.__cause__ or item.__context__]
+    return found
+
+
+def _short(error: BaseException) -> str:
+    """The words for an error that says enough, or ""."""
+    import ssl
+
+    if isinstance(error, ssl.SSLError):
+        words = getattr(error, "verify_message", "") or (error.reason or str(error)).replace("_", " ").lower()
+        return "TLS: " + words
+    for kind, words in ((socket.gaierror, "the name of the host is not known"), (socket.timeout, "timed out"),
+                        (ConnectionRefusedError, "connection refused"),
+                        (ConnectionResetError, "the server hung up"), (BrokenPipeError, "the server hung up")):
+        if isinstance(error, kind):
+            return words
+    # An error of requests is an OSError too, without a number.
+    return error.strerror or "" if isinstance(error, OSError) and error.errno else ""
+
+
+def _cleaned(error: BaseException) -> str:
+    """An error's message without the objects that it shows."""
+    import re
+
+    words = re.sub(r"<[^<>]* object at 0x[0-9a-fA-F]+>:? ?|\w*(Pool|Connection)\([^()]*\):? ?", "", str(error))
+    return words.strip() or type(error).__name__
+
+
+def _sentence(who: str, status: Optional[int], refusal: Refusal, text: str, advice: str) -> str:
     words = [who, "answered with", "status %d" % status if status else "an error in its stream"]
     if refusal.code:
         words.append("(%s)" % refusal.code)
     said = refusal.message or (text.strip()[:MESSAGE_LIMIT] if text.strip() else "the body is empty")
-    advice = (kind.__doc__ or "").strip().split("\n")[0].rstrip(".")
     return "%s: %s [%s]" % (" ".join(words), said[:MESSAGE_LIMIT], advice)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import AuthenticationFailed, BadResponse, ConfigError, TruncatedStream, UnknownOption, did_you_mean
 from .base import SETTINGS, LanguageModel, ModelCall, ModelRequest, StreamPart
-from .exchange import EventStream, truncated
+from .exchange import EventStream, Place, truncated
 from .failures import failure
 from .openai_chat_answer import ChatAnswer
 from .openai_chat_request import BodyWriter, Dialect, own_options
@@ -99,6 +99,8 @@ class OpenAIChat(LanguageModel):
         self._headers = dict(headers or {})
         who = display_name or "model %r" % model
         self._transport = Transport(who, **{name: settings[name] for name in TRANSPORT_OPTIONS if name in settings})
+        if base_url is None and server.url_variable:
+            self._transport.place = Place(server.provider, "the environment variable " + server.url_variable)
         defaults = {name: settings[name] for name in SETTINGS if name in settings}
         self._defaults = defaults
         self._writer = BodyWriter(self.provider, model, self._server.dialect, defaults, parallel_tool_calls)
@@ -121,6 +123,10 @@ class OpenAIChat(LanguageModel):
             yield from self._streamed(stream, answer, headers)
         finally:
             stream.close()
+
+    def close(self) -> None:
+        """Close the connections of this process; those in use close after their answer.  Calls open new ones."""
+        self._transport.close()
 
     def _streamed(self, stream: EventStream, answer: ChatAnswer,
                   headers: Mapping[str, str]) -> Iterator[List[StreamPart]]:

@@ -6,6 +6,7 @@ what a provider's bodies mean (its own file, and `failures`), and what happens o
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import threading
@@ -15,7 +16,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union
 from ..errors import ConfigError, ModelError, QuotaExhausted
 from .base import ModelCall
 from .connection import recording_adapter
-from .exchange import Answer, EventStream, Exchange, Patience
+from .exchange import Answer, EventStream, Exchange, Patience, Place
 from .failures import failure
 from .wire import Headers, secrets_of
 
@@ -48,6 +49,9 @@ class Transport:
         configure_session: Called with every new `requests.Session`, one per thread and process; a place to
             mount adapters.
 
+    Attributes:
+        place: What messages say of a server that cannot be reached.
+
     Raises:
         ConfigError: If a limit is not above 0.
     """
@@ -61,11 +65,14 @@ class Transport:
             if not value > 0:
                 raise ConfigError("%s is %r; expected seconds above 0" % (name, value))
         self.who = who
+        self.place = Place()
         self.patience = Patience(connect_timeout, first_byte_timeout, idle_timeout)
         self._retry_wait = retry_wait
         self._network = (dict(proxies or {}), True, verify, cert)
         self._configure_session = configure_session
         self._local = threading.local()
+        #: Process id -> its sessions: a fork leaves the parent's, and perhaps a held lock, behind.
+        self._sessions: Dict[int, Sessions] = {}
 
     def send(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Answer:
         """Return the whole answer.
@@ -80,6 +87,15 @@ class Transport:
     def stream(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> EventStream:
         """Return the answer as a stream, once its first event has come.  Close it.  Raises like `send`."""
         return self._retried(lambda: self._begun(url, body, headers, call), call)
+
+    def close(self) -> None:
+        """Close this process's connections; those that are in use close after their answer.
+
+        May be called by any thread, also while others send.  The next request opens a new connection.
+        """
+        sessions = self._sessions.get(os.getpid())
+        if sessions is not None:
+            sessions.close()
 
     def _retried(self, attempt: Callable[[], T], call: ModelCall) -> T:
         tries = 0
@@ -123,26 +139,27 @@ class Transport:
     def _accepted(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Exchange:
         """Send the request once; return the exchange if its status is that of an answer."""
         exchange = Exchange(self.who, self.patience, call)
+        exchange.place = self.place
         try:
-            session, template, settings = self._prepared(url)
+            session, template, settings = self._prepared(url, exchange)
             request = template.copy()
             request.headers.update(headers)
             request.headers["Content-Length"] = str(len(body))
             request.body = body
             exchange.open(session.get_adapter(url), request, **settings)
             if exchange.status >= 300:
-                raise self._refused(exchange, headers)
+                raise self._refused(exchange, url, headers)
         except BaseException:
             exchange.close()
             raise
         return exchange
 
-    def _refused(self, exchange: Exchange, headers: Headers) -> ModelError:
+    def _refused(self, exchange: Exchange, url: str, headers: Headers) -> ModelError:
         try:
             body = exchange.read()
         except ModelError:
             body = b""  # The status says enough.
-        error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers))
+        error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers), url)
         wish = exchange.headers.get("x-should-retry", "").lower()
         error.retryable = exchange.status in RETRIED or exchange.status >= 500
         if wish in ("true", "false"):
@@ -151,19 +168,29 @@ class Transport:
             error.retryable = False  # However the status looks, waiting does not fill an account.
         return error
 
-    def _prepared(self, url: str) -> Tuple[Any, Any, Dict[str, Any]]:
+    def _prepared(self, url: str, exchange: Exchange) -> Tuple[Any, Any, Dict[str, Any]]:
         """Return (session, request without body, environment's settings), made once per thread and URL."""
-        local = self._local
-        if getattr(local, "pid", None) != os.getpid():
-            local.session, local.urls, local.pid = self._new_session(), {}, os.getpid()
-        if url not in local.urls:
-            if len(local.urls) >= URLS:
-                local.urls.clear()
-            settings = local.session.merge_environment_settings(url, *self._network)
+        used = self._used(exchange)
+        session, urls = used.session, used.urls
+        if url not in urls:
+            if len(urls) >= URLS:
+                urls.clear()
+            settings = session.merge_environment_settings(url, *self._network)
             settings.pop("stream")
-            local.urls[url] = _template(local.session, url), settings
-        template, settings = local.urls[url]
-        return local.session, template, settings
+            urls[url] = _template(session, url), settings
+        template, settings = urls[url]
+        return session, template, settings
+
+    def _used(self, exchange: Exchange) -> ThreadSession:
+        """This thread's session, which `close` leaves alone until the exchange is closed."""
+        pid = os.getpid()
+        sessions = self._sessions.get(pid) or self._sessions.setdefault(pid, Sessions())
+        used: Optional[ThreadSession] = getattr(self._local, "used", None)
+        if used is None or used.sessions is not sessions or not sessions.begin(used):
+            used = self._local.used = ThreadSession(self._new_session(), sessions)
+            sessions.add(used)
+        exchange.on_close = functools.partial(sessions.end, used)
+        return used
 
     def _new_session(self) -> Any:
         import requests
@@ -177,6 +204,60 @@ class Transport:
         if self._configure_session is not None:
             self._configure_session(session)
         return session
+
+
+class ThreadSession:
+    """The session of one thread, with what it knows of URLs.
+
+    Attributes:
+        exchanges: How many are under way.
+        is_closed: Whether it takes no further ones.
+    """
+
+    def __init__(self, session: Any, sessions: Sessions):
+        self.session = session
+        self.sessions = sessions
+        self.urls: Dict[str, Any] = {}
+        self.exchanges = 1
+        self.is_closed = False
+
+
+class Sessions:
+    """The sessions of a process, as long as their threads live.  urllib3 can refuse a request in a pool that is
+    closed at that moment, so only a session without an exchange is closed.
+    """
+
+    def __init__(self) -> None:
+        # Guards _all, and `exchanges` and `is_closed` of each; a stream that is collected may call `end` anywhere.
+        self._lock = threading.RLock()
+        self._all: weakref.WeakSet[ThreadSession] = weakref.WeakSet()
+
+    def add(self, used: ThreadSession) -> None:
+        with self._lock:
+            self._all.add(used)
+
+    def begin(self, used: ThreadSession) -> bool:
+        """Count an exchange; return False if there can be none any more."""
+        with self._lock:
+            used.exchanges += not used.is_closed
+            return not used.is_closed
+
+    def end(self, used: ThreadSession) -> None:
+        with self._lock:
+            used.exchanges -= 1
+            is_over = used.is_closed and not used.exchanges
+        if is_over:
+            _close(used.session.adapters)
+
+    def close(self) -> None:
+        with self._lock:
+            closed = list(self._all)
+            self._all.clear()
+            for used in closed:
+                used.is_closed = True
+            idle = [used for used in closed if not used.exchanges]
+        for used in idle:
+            _close(used.session.adapters)
 
 
 def _close(adapters: Mapping[str, Any]) -> None:

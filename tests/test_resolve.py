@@ -59,6 +59,19 @@ def test_a_local_server_that_is_not_there_is_asked_about_by_name(name, monkeypat
     assert told in str(caught.value) and "%s/m at " % name in str(caught.value)
 
 
+def test_the_local_model_is_named_and_closed_like_the_others(monkeypatch):
+    """Its connections end with `close`, and its errors bear the name that was asked for."""
+    model = resolve("local")
+    with ScriptedServer.openai_chat([says("x")], loop=True) as server:
+        monkeypatch.setenv("MINAGENT_LOCAL_URL", server.url)
+        for _ in range(2):
+            list(model.do_stream(ASKED, ModelCall()))
+            model.close()
+    assert server.connections == 2
+    with pytest.raises(ModelUnreachable, match="connection to local/gemma-3-270m at"):
+        list(model.do_stream(ASKED, ModelCall(retries=0)))
+
+
 def test_azure_takes_its_address_and_a_bare_key_from_the_environment(monkeypatch):
     """No address is a mistake that names the variable."""
     model = resolve("azure/deployment")

@@ -94,7 +94,10 @@ class LocalModel(LanguageModel):
         return self._server
 
     def close(self) -> None:
-        """Be no user of the server any more."""
+        """Be no user of the server any more, and close the connections to it."""
+        chat = getattr(self._last[1], "inner", None)
+        if chat is not None:
+            chat.close()
         if self._server is not None:
             self._server.close()
 
@@ -111,6 +114,7 @@ class LocalModel(LanguageModel):
             base_url = url.rstrip("/") + ("" if url.rstrip("/").endswith("/v1") else "/v1")
             # No proxy leads to a loopback address.
             model = Emulated(OpenAIChat(self.model, base_url, provider=self.provider,
+                                        display_name="local/" + self.model,
                                         proxies={"http": "", "https": "", "all": ""}, **self._settings))
             self._last = url, model
         return model

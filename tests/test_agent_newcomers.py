@@ -177,3 +177,12 @@ def test_an_unknown_outcome_that_must_not_be_guessed_has_its_own_error(tmp_path)
 
     with pytest.raises(UnknownOutcome, match="started before"):
         agent.resume("pay-7")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a file system in which nobody can make folders")
+def test_a_store_whose_folder_cannot_be_made_says_so():
+    """It is not taken for a run that was deleted."""
+    agent = Agent("a", model=ScriptedModel([says("Hi.")]), runs=JsonFileRuns("/proc/x"))
+
+    with pytest.raises(ConfigError, match="the folder /proc/x of this store cannot be made"):
+        agent.generate("hello")

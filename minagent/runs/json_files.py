@@ -22,7 +22,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from ..errors import RunBusy, RunCorrupt, RunError, RunNotFound, RunTooNew
+from ..errors import ConfigError, RunBusy, RunCorrupt, RunError, RunNotFound, RunTooNew
 from . import files, inbox, locks
 from .base import Lease, Posted, Record, RunStore
 from .file_lease import CANCEL, HEAD, INBOX, JOURNAL, LOCK, FileLease, read_blob
@@ -62,8 +62,7 @@ class JsonFileRuns(RunStore):
         check_schema(record, run_id)
         line = to_line(record)
         with self.translated(run_id), ExitStack() as undo:
-            os.makedirs(self.root, 0o700, exist_ok=True)
-            files.check_private(self.root)
+            self._make_root()
             if self._find(run_id) is not None:
                 return None
             shard = self._shard()
@@ -79,6 +78,13 @@ class JsonFileRuns(RunStore):
                 lease.epoch = record.get("epoch", 1)  # the first record is of this ownership already
                 undo.pop_all()
             return lease
+
+    def _make_root(self) -> None:
+        try:
+            os.makedirs(self.root, 0o700, exist_ok=True)
+        except FileNotFoundError as error:  # not to be taken for a run that is not there
+            raise ConfigError("the folder %s of this store cannot be made: %s" % (self.root, error)) from error
+        files.check_private(self.root)
 
     def _shard(self) -> str:
         shard = os.path.join(self.root, time.strftime("%y%m", time.gmtime(self._now())))

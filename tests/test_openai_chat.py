@@ -358,7 +358,7 @@ def test_the_key_is_read_when_a_call_is_made(monkeypatch):
         made = OpenAIChat("m", server=Server(base_url=server.url))
         for key in ("first", "second"):
             monkeypatch.setenv("OPENAI_API_KEY", key)
-            ask(made)
+            ask(made, retries=0)
         monkeypatch.delenv("OPENAI_API_KEY")
         with pytest.raises(AuthenticationFailed, match="set the environment variable OPENAI_API_KEY or"):
             ask(made)

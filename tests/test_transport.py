@@ -176,6 +176,15 @@ def test_what_was_asked_is_named_where_the_address_may_be_wrong(status, body, pa
     assert "pass@" not in str(caught.value) and "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("headers", [{}, HEADERS])
+def test_a_refusal_for_want_of_a_key_says_that_none_was_sent(headers):
+    """A key in the environment may have been expected to go along; one that was sent is wrong instead."""
+    with ScriptedServer([Reply.json({"error": {"message": "who are you?"}}, 401)]) as server:
+        with pytest.raises(AuthenticationFailed) as caught:
+            send(server, headers=headers)
+    assert ("no key was sent, pass api_key=" in str(caught.value)) is (headers == {})
+
+
 def test_a_provider_s_own_refusal_says_nothing_of_addresses():
     """Whoever explains what is wrong with the request was found."""
     with ScriptedServer([Reply.json({"error": {"message": "no such field"}}, 400)]) as server:

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union
 
-from ..errors import ConfigError, ModelError, QuotaExhausted
+from ..errors import AuthenticationFailed, ConfigError, ModelError, QuotaExhausted
 from .base import ModelCall
 from .connection import recording_adapter
 from .exchange import Answer, EventStream, Exchange, Patience, Place
@@ -160,6 +160,8 @@ class Transport:
         except ModelError:
             body = b""  # The status says enough.
         error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers), url)
+        if isinstance(error, AuthenticationFailed) and not secrets_of(headers):
+            error.args = ("%s; no key was sent, pass api_key=" % error,)
         wish = exchange.headers.get("x-should-retry", "").lower()
         error.retryable = exchange.status in RETRIED or exchange.status >= 500
         if wish in ("true", "false"):

@@ -13,7 +13,7 @@ every `step-start` and `tripwire` of that step:
     on("tripwire", data => at(data.step).textContent = "");
 
 A client that goes away cancels its run: the next piece that is sent to it fails, and leaving the stream early stops
-the run.  Nothing is noticed before the next piece, so a long tool should `ctx.emit(...)` now and then.  What had
+the run.  While nothing happens a comment is sent every 15 seconds, so that this is noticed then, too.  What had
 finished by then is recorded.  Under gunicorn use gthread or gevent workers: a sync worker is
 killed after its --timeout, streaming or not.
 """
@@ -65,8 +65,10 @@ def events(stream):
     """The stream as bytes of Server-Sent Events; ends with `finish`, `abort` or `error`."""
     with stream:
         try:
-            for chunk in stream:
-                if chunk.type in SHOWN:
+            for chunk in stream.with_heartbeats(15):
+                if chunk is None:  # a comment: it keeps proxies awake, and fails when the client has left
+                    yield b": still at work\n\n"
+                elif chunk.type in SHOWN:
                     shown = {key: chunk.payload[key] for key in SHOWN[chunk.type]}
                     yield event(chunk.type, dict(shown, step=chunk.step), chunk.seq)
                 elif chunk.type == "tripwire":  # the reason is not for the browser: it may quote what was rejected

@@ -60,12 +60,17 @@ class Usage:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Usage:
-        members: Dict[str, Any] = {key: data.get(key) for key in USAGE_KEYS}
+        members: Dict[str, Any] = {key: _count(data.get(key)) for key in USAGE_KEYS}
         return cls(**members, partial=bool(data.get("partial", False)))
 
 
 #: The neutral element of `+`.
 NO_USAGE = Usage(0, 0)
+
+
+def _count(value: Any) -> Optional[int]:
+    """A number of tokens; what is none is unknown, so that no provider's odd answer can spoil a sum."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def _sum(a: Optional[int], b: Optional[int]) -> Optional[int]:

@@ -145,7 +145,7 @@ class Tool:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the model is told, as 16 hexadecimal digits."""
+        """SHA-256 of name and schema, as 16 hexadecimal digits."""
         return self._make().digest
 
     @property
@@ -199,7 +199,8 @@ class _Made:
         from hashlib import sha256
         from json import dumps
 
-        return sha256(dumps(self.spec.to_dict(), sort_keys=True, default=str).encode()).hexdigest()[:16]
+        told = [self.spec.name, self.spec.parameters]
+        return sha256(dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _make(tool: Tool, description: Optional[str], parameters: Optional[Mapping[str, Any]],

@@ -1,18 +1,40 @@
 """Mistakes that newcomers made, and what they were told."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
 
-from minagent import Agent, Processor, tool
-from minagent.errors import ConfigError, UnknownOutcome
+from minagent import (
+    Agent,
+    Approve,
+    Decline,
+    LanguageModel,
+    Message,
+    Processor,
+    ToolResultPart,
+    Usage,
+    tool,
+)
+from minagent.errors import (
+    AlreadyDecided,
+    ConfigError,
+    InvalidDecision,
+    Overloaded,
+    RunFinished,
+    RunTooNew,
+    TruncatedStream,
+    UnknownOutcome,
+    UnknownSuspension,
+)
 from minagent.runs import JsonFileRuns, MemoryRuns
-from minagent.testing import ScriptedModel, calls, says
+from minagent.testing import ScriptedModel, calls, fails, says
 
 
 @tool
@@ -186,3 +208,182 @@ def test_a_store_whose_folder_cannot_be_made_says_so():
 
     with pytest.raises(ConfigError, match="the folder /proc/x of this store cannot be made"):
         agent.generate("hello")
+
+
+# What a breaker found.
+
+
+@tool(require_approval=True)
+def pay(n: int) -> int:
+    """Pay."""
+    return n
+
+
+def paying(*turns, **options):
+    script = list(turns) or [calls(("pay", {"n": 1}), ("pay", {"n": 2})), says("Paid.")]
+    return Agent("till", model=ScriptedModel(script, by_step=True), tools=[pay], runs=MemoryRuns(), **options)
+
+
+def test_a_conversation_that_goes_on_past_open_calls_has_a_result_for_each():
+    """A provider refuses a call without a result; the model is told that it has not ended."""
+    waiting = paying().generate("Pay both.")
+    partly = waiting.messages + [Message.tool([ToolResultPart("call_1_1", "pay", 1)])]
+
+    for history, count in ((waiting.messages, 2), (partly, 1)):
+        other = ScriptedModel([says("Hm.")])
+        Agent("other", model=other, tools=[pay]).generate(history + [Message.user("And now?")])
+
+        sent = other.requests[0].messages
+        results = [part for message in sent for part in message.tool_results]
+        assert sorted(part.call_id for part in results) == ["call_1_1", "call_1_2"]
+        assert [part.kind for part in results if part.is_error] == ["cancelled"] * count
+        assert [message.role for message in sent][-2:] == ["tool", "user"]
+
+
+def test_a_late_bare_decision_is_told_who_was_first():
+    """On a finished run that is RunFinished with its output; on a decided suspension AlreadyDecided with the first."""
+    till = paying(calls("pay", n=1), says("Paid."))
+    out = till.generate("Pay.", run_id="one")
+    till.runs.decide("one", out.suspensions[0].id, Decline("no"))
+    with pytest.raises(AlreadyDecided) as caught:
+        till.resume("one", Approve())
+    assert caught.value.decision["type"] == "decline" and caught.value.output is None
+
+    assert till.resume("one").text == "Paid."
+    with pytest.raises(RunFinished) as finished:
+        till.resume("one", Approve())
+    assert finished.value.output.text == "Paid."
+
+
+def test_a_bare_decision_answers_the_only_question_that_is_left():
+    """With two questions, one of them answered, it is clear which one is meant."""
+    till = paying()
+    first, second = till.generate("Pay both.", run_id="two").suspensions
+    till.runs.decide("two", first.id, Approve())
+
+    assert till.resume("two", Approve()).text == "Paid."
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_of_several_decisions_none_is_taken_if_one_does_not_fit(stored):
+    """The corrected call works; nothing of the first one was recorded."""
+    till = paying() if stored else Agent("till", tools=[pay], model=ScriptedModel(
+        [calls(("pay", {"n": 1}), ("pay", {"n": 2})), says("Paid.")], by_step=True))
+    out = till.generate("Pay both.")
+    first, second = [item.id for item in out.suspensions]
+    run = out.run_id if stored else out.snapshot
+
+    with pytest.raises(InvalidDecision):
+        till.resume(run, {first: Approve(), second: Approve(args={"n": "bad"})})
+    with pytest.raises(UnknownSuspension):
+        till.resume(run, {first: Approve(), "s-none": Approve()})
+
+    assert till.resume(run, {first: Approve(), second: Approve(args={"n": 5})}).text == "Paid."
+
+
+@pytest.mark.parametrize("damage, error", [
+    (lambda snapshot: snapshot.pop("output"), ConfigError),
+    (lambda snapshot: snapshot["output"].pop("state"), ConfigError),
+    (lambda snapshot: snapshot["output"]["state"].update(messages=[5]), ConfigError),
+    (lambda snapshot: snapshot["output"].update(schema=99), RunTooNew),
+])
+def test_a_damaged_snapshot_is_refused_with_a_sentence(damage, error):
+    """And one of a newer version by that name."""
+    till = Agent("till", model=ScriptedModel([calls("pay", n=1)]), tools=[pay])
+    snapshot = json.loads(json.dumps(till.generate("Pay.").snapshot))
+    damage(snapshot)
+
+    with pytest.raises(error):
+        till.resume(snapshot, Approve())
+
+
+def test_the_partial_text_of_a_failed_answer_is_kept():
+    """Whoever reads error.output sees what a stream had shown."""
+
+    class Breaking(LanguageModel):
+        model = "breaking"
+
+        def do_stream(self, request, call):
+            yield [("text-delta", {"id": "0", "text": "Half an "})]
+            raise TruncatedStream("the stream ended early")
+
+    with pytest.raises(TruncatedStream) as caught:
+        Agent("a", model=Breaking()).generate("hi")
+    assert caught.value.output.text == "Half an "
+
+
+def test_failures_that_were_got_over_are_attempts():
+    """A fallback and a provider's retries are in the output, with and without watchers."""
+    first = ScriptedModel([fails(Overloaded("overloaded"))], model="first")
+    out = Agent("a", model=[first, ScriptedModel([says("Hi.")], model="second")]).generate("hi")
+
+    assert [(each["model"], each["step"], each["error"]) for each in out.attempts] == [
+        ("first", 1, "Overloaded: overloaded")]
+    assert out.steps[0].model == "second"
+
+
+@pytest.mark.parametrize("leaves", [asyncio.CancelledError, SystemExit])
+def test_what_ends_a_thread_or_a_loop_is_the_call_s_own_failure(leaves):
+    """asyncio's CancelledError, and sys.exit() in a thread of ours, are error results of their calls."""
+
+    @tool
+    def odd(n: int) -> str:
+        if n == 1:
+            raise leaves("stop")
+        return "fine"
+
+    model = ScriptedModel([calls(("odd", {"n": 1}), ("odd", {"n": 2})), says("Done.")])
+    out = Agent("a", model=model, tools=[odd]).generate("go")
+
+    assert out.text == "Done."
+    assert [result.output for result in out.tool_results] == ["fine"]
+    assert out.tool_errors[0].kind == "exception" and leaves.__name__ in out.tool_errors[0].output
+
+
+def test_sys_exit_in_the_caller_s_own_thread_ends_the_program():
+    """A lone call runs there, and the run can be resumed."""
+    runs = MemoryRuns()
+    model = ScriptedModel([calls("leave"), says("Done.")], by_step=True)
+    agent = Agent("a", model=model, tools=[tool(name="leave")(lambda: sys.exit(3))], runs=runs)
+
+    with pytest.raises(SystemExit):
+        agent.generate("go", run_id="gone")
+    assert runs.status("gone") == "interrupted"
+
+
+def test_a_quiet_stream_has_heartbeats():
+    """None comes while nothing happens, so that a server can write something and notice who has left."""
+    gate = threading.Event()
+    model = ScriptedModel([calls("lookup", order=1), says("Done.")])
+    slow = tool(name="lookup")(lambda order: gate.wait(30))
+
+    beats = 0
+    with Agent("a", model=model, tools=[slow]).stream("go") as stream:
+        for chunk in stream.with_heartbeats(0.01):
+            beats += chunk is None
+            if beats == 3:
+                gate.set()
+    assert beats >= 3 and stream.output.text == "Done."
+
+
+@pytest.mark.parametrize("used", ["3", [1], {}, True, -3.5, float("nan"), None])
+def test_numbers_of_tokens_that_are_none_are_unknown(used):
+    """No provider's odd answer can spoil a run's sums, or its journal."""
+
+    class Odd(LanguageModel):
+        model = "odd"
+
+        def do_stream(self, request, call):
+            yield [("text-delta", {"id": "0", "text": "Hi."}),
+                   ("finish", {"finish_reason": "stop", "usage": Usage(used, 5), "cost_usd": used})]
+
+    runs = MemoryRuns()
+    out = Agent("a", model=Odd(), runs=runs).generate("hi")
+
+    assert out.text == "Hi." and out.usage.output_tokens == 5 and out.usage.partial
+    assert out.cost_usd is None
+
+
+def test_no_context_is_fine():
+    """A computed list of context messages may be empty."""
+    assert Agent("a", model=ScriptedModel([says("Hi.")])).generate("hi", context=[]).text == "Hi."

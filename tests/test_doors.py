@@ -448,6 +448,26 @@ def test_what_was_asked_for_at_the_start_stays_asked_for():
     assert lenient.resume(waiting.run_id, Approve(), require_tool_approval=False).text == "Done."
 
 
+def test_an_approval_of_another_schema_is_asked_for_again():
+    """Who approved did not know what the tool does now; the second approval is of what it is."""
+    asking = Asking()
+    waiting = asking.agent().generate("Go.")
+    ran = []
+
+    @tool(name="refund", require_approval=True)
+    def other(order: int, amount: float = 1.0, currency: str = "USD") -> str:
+        ran.append(currency)
+        return "ok"
+
+    asking.tool = other
+    again = asking.agent().resume(waiting.run_id, Approve())
+
+    assert again.finish_reason == "suspended" and not ran
+    assert again.suspensions[0].id != waiting.suspensions[0].id
+    assert "currency" in again.suspensions[0].resume_schema["properties"]
+    assert asking.agent().resume(waiting.run_id, Approve()).text == "Done." and ran == ["USD"]
+
+
 def test_a_tool_that_is_gone_is_unknown_and_a_changed_schema_is_checked_again():
     """The approved call of a tool that no longer takes it becomes an error result, and the run goes on."""
     for change in ("gone", "other"):

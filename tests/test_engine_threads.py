@@ -458,9 +458,11 @@ def test_a_deadline_abandons_too_and_is_a_limit():
     with Stubborn(grace=0.02, deadline=Deadline(0.05)) as call:
         call.caller.join(PATIENCE)
         assert isinstance(call.caught[0], LimitReached)
-        assert (call.caught[0].reason, call.engine.cancel.reason) == ("deadline", "deadline")
+        assert call.caught[0].reason == "the deadline of 0.05 seconds has passed"
+        assert call.engine.cancel.reason == "deadline"
         note = call.engine.journal.lease.records[-1]
-        assert (note["path"], note["signal"], note["output"]) == ("each/1", "LimitReached", {"reason": "deadline"})
+        assert (note["path"], note["signal"], note["output"]) == (
+            "each/1", "LimitReached", {"reason": "the deadline of 0.05 seconds has passed"})
         assert note["changes"] == [{"type": "ended-early"}]
 
 

@@ -48,7 +48,7 @@ FLOORS = (
          "agentic_loop", "stream", "loop"),
     )),
     ("agent", (
-        ("agent", "openai_messages", "options", "output", "model_loop", "prepare_stream.memory_step",
+        ("agent", "openai_messages", "history", "options", "output", "model_loop", "prepare_stream.memory_step",
          "prepare_stream.tools_step", "prepare_stream.input_processors_step",
          "prepare_stream.map_results_step", "prepare_stream.output_processors_step", "prepare_stream.workflow",
          "prepare_stream", "live", "run", "opening", "agent"),

@@ -4,7 +4,8 @@
 
     Agent.generate → Agent._execute → Run.drive → prepare-stream → FullOutput
 
-An agent holds no state of a run: one may be shared by any number of threads.
+An agent holds no state of a run: one may be shared by any number of threads.  What a call needs is imported with
+the first call, so that a program that only makes its agents pays little.
 """
 
 from __future__ import annotations
@@ -14,21 +15,17 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple, Union
 
 from .._util import CancelToken, Deadline
-from ..chunks import Chunk
 from ..errors import ConfigError, MinagentError
-from ..llm.base import LanguageModel
-from ..loop.stream import CallbackSink, QueueSink, Sink, Tee
-from ..processors.runner import Runner, checked
-from ..results import FullOutput
-from ..runs.null import NullRuns
 from . import options as opts
 from .live import Models, checked_tools, is_factory, system_text, tools_of
-from .opening import REPLACED, Opener
-from .output import AgentStream
-from .run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ..loop.stream import QueueSink, Sink
+    from ..results import FullOutput
+    from .output import AgentStream
+    from .run import Run
 
 OPTIONS = tuple(opts.GenerateOptions.__annotations__)
 
@@ -36,7 +33,7 @@ OPTIONS = tuple(opts.GenerateOptions.__annotations__)
 _NEW: Any = object()
 
 #: What `resume` takes.
-RESUME_OPTIONS = REPLACED + opts.LIVE + ("require_tool_approval", "provider_options", "max_iterations",
+RESUME_OPTIONS = opts.REPLACED + opts.LIVE + ("require_tool_approval", "provider_options", "max_iterations",
                                           "max_recoveries")
 
 
@@ -78,13 +75,13 @@ class Agent:
         if runs is not None and not hasattr(runs, "acquire"):
             raise ConfigError("runs is %r; expected a store such as JsonFileRuns(%r)" % (runs, str(runs)))
         self.name = name
-        self.runs = runs if runs is not None else NullRuns()
+        self._runs = runs
+        self._max_recoveries = max_recoveries
         self._defaults: Dict[str, Any] = dict(defaults)
-        self._defaults["processors"] = checked(self._defaults.get("processors") or ())
-        if not is_factory(self._defaults.get("tools")):
-            self._defaults["tools"] = checked_tools(self._defaults.get("tools") or ())
+        self._defaults["processors"] = checked_processors(self._defaults.get("processors"))
+        if self._defaults.get("tools") is not None and not is_factory(self._defaults["tools"]):
+            self._defaults["tools"] = checked_tools(self._defaults["tools"])
         opts.split(self._defaults)
-        self._opener = Opener(name, self.runs, max_recoveries)
         self._models = Models(name)
         self._host = {"executor": executor, "background_executor": background_executor,
                       "thread_wrapper": thread_wrapper, "on_unknown_outcome": on_unknown_outcome,
@@ -92,6 +89,16 @@ class Agent:
         self._on_suspend = on_suspend
         self._lock = threading.Lock()  # guards _running
         self._running: Dict[str, List[CancelToken]] = {}
+
+    @property
+    def runs(self) -> Any:
+        """The store; one that keeps nothing if none was given."""
+        if self._runs is None:
+            from ..runs.null import NullRuns
+
+            with self._lock:
+                self._runs = self._runs or NullRuns()
+        return self._runs
 
     # The user's calls.
 
@@ -174,8 +181,10 @@ class Agent:
 
     def describe(self) -> Dict[str, Any]:
         """What the agent is, as JSON: no keys, no live objects.  Tools that depend on the request are left out."""
+        from ..llm.base import LanguageModel
+
         values, live = opts.split(self._defaults)
-        tools, model = live.get("tools", ()), live.get("model")
+        tools, model = live.get("tools") or (), live.get("model")
         models = model if isinstance(model, (list, tuple)) else [model]
         return {"name": self.name, "options": values,
                 "models": [item.describe() if isinstance(item, LanguageModel) else str(item) for item in models],
@@ -201,29 +210,36 @@ class Agent:
         Returns:
             The run, ready to be driven (or the output of a run that has one already), and its live options.
         """
+        from .history import completed
+        from .opening import Opener
+        from .run import Run
+
+        opener = Opener(self.name, self.runs, self._max_recoveries)
         if resumed is _NEW:
             opts.check_names(given, OPTIONS, "generate")
             values, live = opts.split(opts.merged(self._defaults, given))
-            said = opts.to_messages(messages)
+            said = completed(opts.to_messages(messages))
             values["system_text"] = system_text(values, live)
             values.pop("instructions", None)
             values.pop("system", None)
             self._models.of(live.get("model"), values.get("request_context") or {})
             tools_of(live.get("tools"), values.get("request_context") or {})
-            checked(live["processors"])
-            run = self._opener.create(said, values, opts.to_be_given_again(given))
+            checked_processors(live["processors"])
+            run = opener.create(said, values, opts.to_be_given_again(given))
         else:
             opts.check_names(given, RESUME_OPTIONS, "resume")
             opts.checked("max_iterations", given.get("max_iterations"))
-            asked = {name: given[name] for name in given if name in OPTIONS and name not in REPLACED}
+            asked = {name: given[name] for name in given if name in OPTIONS and name not in opts.REPLACED}
             _, live = opts.split(opts.merged(self._defaults, asked))
-            run = self._opener.load(resumed, decisions, given, self._defaults)
+            run = opener.load(resumed, decisions, given, self._defaults)
         if isinstance(run, Run):
             self._bind(run, live, given)
         return run, live
 
     def _bind(self, run: Run, live: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         """Make the live side of a run; let go of the run if that fails."""
+        from ..processors.runner import Runner
+
         scope, values = run.scope, run.state.options
         try:
             vars(scope).update(self._host)
@@ -233,7 +249,7 @@ class Agent:
             scope.deps = live.get("deps")
             scope.models = self._models.of(live.get("model"), scope.request_context)
             scope.make_tools = lambda: tools_of(live.get("tools"), scope.request_context)
-            scope.runner = Runner(checked(live["processors"]), scope)
+            scope.runner = Runner(checked_processors(live["processors"]), scope)
             scope.stop_when = live.get("stop_when")
             scope.request_keys = live.get("provider_options") or {}
             # What was recorded at the start wins over the agent, and what is given now over both.
@@ -247,14 +263,17 @@ class Agent:
     # Two ways out.
 
     def _drive(self, run: Any, live: Mapping[str, Any]) -> FullOutput[Any]:
-        if isinstance(run, Run):
+        if hasattr(run, "drive"):
             return self._watched(run, _sink(run, live), live)
         output: FullOutput[Any] = run
         return output
 
     def _stream(self, run: Any, live: Mapping[str, Any]) -> AgentStream:
+        from ..loop.stream import QueueSink, Tee
+        from .output import AgentStream
+
         sink = QueueSink()
-        if not isinstance(run, Run):
+        if not hasattr(run, "drive"):
             return AgentStream(run.run_id, sink, lambda: _shown(run, sink), lambda: None)
         watched = Tee([_sink(run, live), sink]) if live.get("on_chunk") else sink
         context, cancel = copy_context(), run.scope.cancel.cancel
@@ -273,11 +292,28 @@ class Agent:
                     del self._running[run.id]
 
 
+def checked_processors(processors: Any) -> List[Any]:
+    """Processors as a list.
+
+    Raises:
+        ConfigError: If something is no processor, or two have one id.
+    """
+    if not processors:
+        return []
+    from ..processors.runner import checked
+
+    return checked(processors)
+
+
 def _sink(run: Run, live: Mapping[str, Any]) -> Sink:
+    from ..loop.stream import CallbackSink, Sink
+
     return CallbackSink(live["on_chunk"], run.scope.logger) if live.get("on_chunk") else Sink()
 
 
 def _shown(output: FullOutput[Any], sink: QueueSink) -> FullOutput[Any]:
     """A stream of a run that has its output already."""
+    from ..chunks import Chunk
+
     sink.send([Chunk("finish", output.run_id, len(output.steps), {"output": output}, 0)])
     return output

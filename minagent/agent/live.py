@@ -6,12 +6,13 @@ What is not here: recorded values (`options`).
 from __future__ import annotations
 
 import threading
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 from ..errors import ConfigError
-from ..llm.base import LanguageModel
-from ..tools import Tool, as_tool
-from .prepare_stream.tools_step import add_tool
+
+if TYPE_CHECKING:
+    from ..llm.base import LanguageModel
+    from ..tools import Tool
 
 
 class Models:
@@ -32,6 +33,8 @@ class Models:
         Raises:
             ConfigError: If there is none, or a name is unknown.
         """
+        from ..llm.base import LanguageModel
+
         if callable(model) and not isinstance(model, LanguageModel):
             model = model(request_context)
         chosen = model if isinstance(model, (list, tuple)) else [model]
@@ -74,6 +77,9 @@ def checked_tools(tools: Sequence[Any]) -> List[Tool]:
     Raises:
         ConfigError: If something is no tool, or two have one name.
     """
+    from ..tools import as_tool
+    from .prepare_stream.tools_step import add_tool
+
     if isinstance(tools, (str, Mapping)) or not hasattr(tools, "__iter__"):
         raise ConfigError("tools is %r; expected a list of functions and Tools, as in tools=[...]" % (tools,))
     toolset: Dict[str, Tool] = {}
@@ -89,4 +95,8 @@ def tools_of(tools: Any, request_context: Mapping[str, Any]) -> List[Tool]:
 
 def is_factory(tools: Any) -> bool:
     """Whether ``tools=`` is a callable of the request's context; a lone Tool can be called, too, and is none."""
-    return callable(tools) and not isinstance(tools, Tool)
+    if not callable(tools):
+        return False
+    from ..tools import Tool
+
+    return not isinstance(tools, Tool)

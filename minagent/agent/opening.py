@@ -21,13 +21,13 @@ from ..errors import (
 )
 from ..messages import Message
 from ..results import FullOutput
+from ..runs.base import already_decided
+from ..runs.decisions import check, plain
 from ..runs.null import NullRuns
+from ..runs.records import check_schema
 from . import options as opts
 from .output import full_output, open_suspensions
-from .run import SCHEMA, Run, decisions_by_id, folded
-
-#: Value options that a resume may replace.
-REPLACED = ("limits", "max_steps", "deadline", "request_context")
+from .run import SCHEMA, Run, decisions_by_id, folded, is_bare
 
 
 class Opener:
@@ -93,7 +93,7 @@ class Opener:
             got = "None" if resumed is None else "a " + type(resumed).__name__
             raise ConfigError("resume got %s; expected a run id (out.run_id), or out.snapshot where the agent has no "
                               "store" % got)
-        overrides, _ = opts.split({name: given[name] for name in REPLACED if given.get(name) is not None}, False)
+        overrides, _ = opts.split({name: given[name] for name in opts.REPLACED if given.get(name) is not None}, False)
         recoveries = opts.checked("max_recoveries", given.get("max_recoveries"))
         opening: Callable[..., Run] = self._snapshot if isinstance(resumed, Mapping) else self._stored
         run = opening(resumed, decisions, lambda state: check_live(state, given, defaults))
@@ -112,33 +112,57 @@ class Opener:
         self._check_agent(state)
         if not state.finished:
             check_given(state)
-        ids = [item.id for item in open_suspensions(state)]
         try:
-            for id, decision in decisions_by_id(run_id, decisions, ids).items():
-                self.runs.decide(run_id, id, decision)
+            self._decide(run_id, decisions, state)
         except (AlreadyDecided, RunFinished) as error:
             error.output = self._output_if_finished(run_id)
             raise
         return Run(self.runs.acquire(run_id), self.runs.keeps)
+
+    def _decide(self, run_id: str, decisions: Any, state: Any) -> None:
+        """Post decisions, none of them if one does not fit."""
+        if decisions is None:
+            return
+        asked = {item.id: item for item in open_suspensions(state)}
+        posted = self.runs.inbox(run_id)
+        undecided = [id for id in asked if id not in posted]
+        if is_bare(decisions) and not undecided:
+            self._too_late(run_id, posted, state)
+        chosen = decisions_by_id(run_id, decisions, undecided)
+        for id in [id for id in chosen if id not in undecided] + undecided:
+            if id not in undecided:
+                self.runs.decide(run_id, id, chosen[id])  # says why not
+            elif id in chosen:
+                check(asked[id].to_dict(), plain(chosen[id], run_id), run_id, time.time())
+        for id in undecided:
+            if id in chosen:
+                self.runs.decide(run_id, id, chosen[id])
+
+    def _too_late(self, run_id: str, posted: Mapping[str, Any], state: Any) -> None:
+        """Raise for a bare decision where nothing waits any more: somebody else was first."""
+        if state.finished:
+            raise RunFinished("run %s has finished; there is nothing left to decide" % run_id, run_id)
+        decided = {**self.runs.standing(run_id).decided, **{id: item["decision"] for id, item in posted.items()}}
+        if decided:
+            id, first = list(decided.items())[-1]
+            raise already_decided(run_id, id, {"decision": first})
 
     def _output_if_finished(self, run_id: str) -> Optional[FullOutput[Any]]:
         state = folded(run_id, self.runs.read(run_id))
         return full_output(state) if state.finished else None
 
     def _snapshot(self, snapshot: Mapping[str, Any], decisions: Any, check_given: Callable[[Any], None]) -> Run:
-        from ..runs.decisions import check, plain
-
-        if snapshot.get("status") != "checkpoint":
-            raise ConfigError("resume got a dict that is no snapshot; pass output.snapshot, or a run id")
-        run = Run(NullRuns().restore(snapshot["output"]["run_id"], dict(snapshot)), False)
+        run = _restored(snapshot)
         self._check_agent(run.state)
         check_given(run.state)
         waiting = {item.id: item for item in open_suspensions(run.state)}
-        for id, decision in decisions_by_id(run.id, decisions, list(waiting)).items():
+        chosen = decisions_by_id(run.id, decisions, list(waiting))
+        for id, decision in chosen.items():
             if id not in waiting:
                 raise UnknownSuspension("run %s has no open suspension %r; open are: %s"
                                         % (run.id, id, ", ".join(waiting) or "none"), run.id)
             check(waiting[id].to_dict(), plain(decision, run.id), run.id, time.time())
+        for id, decision in chosen.items():
             run.lease.post(id, decision)
         return run
 
@@ -146,6 +170,24 @@ class Opener:
         if state.agent != self.agent:
             raise ResumeMismatch("run %s belongs to agent %r, not to %r; resume it with that agent"
                                  % (state.run_id, state.agent, self.agent), state.run_id)
+
+
+def _restored(snapshot: Mapping[str, Any]) -> Run:
+    """The run of a snapshot.
+
+    Raises:
+        ConfigError: If it is none, or damaged.
+        RunTooNew: If a newer version made it.
+    """
+    if snapshot.get("status") != "checkpoint" or not isinstance(snapshot.get("output"), Mapping):
+        raise ConfigError("resume got a dict that is no snapshot; pass output.snapshot, or a run id")
+    output = snapshot["output"]
+    check_schema(dict(snapshot), str(output.get("run_id")))
+    try:
+        return Run(NullRuns().restore(output["run_id"], dict(snapshot)), False)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+        raise ConfigError("the snapshot is damaged (%s: %s); pass output.snapshot as it was"
+                          % (type(error).__name__, error)) from error
 
 
 def check_live(state: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

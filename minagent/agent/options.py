@@ -6,13 +6,13 @@ resume.  What is not here: what the options do.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict
 
 from ..errors import ConfigError, EncodeError, UnknownOption, did_you_mean
-from ..llm.base import LIVE_OPTIONS
-from ..loop.limits import Limits
-from ..messages import Message
-from ..schema import encode
+
+if TYPE_CHECKING:
+    from ..loop.limits import Limits
+    from ..messages import Message
 
 DEFAULT_MAX_STEPS = 20
 
@@ -110,6 +110,9 @@ LIVE = ("model", "tools", "stop_when", "deps", "processors", "on_step", "on_chun
 GIVEN_AGAIN = ("model", "tools", "stop_when", "deps", "processors", "require_tool_approval", "provider_options")
 
 
+#: Value options that a resume may replace.
+REPLACED = ("limits", "max_steps", "deadline", "request_context")
+
 #: Live options that are called.
 CALLABLES = ("stop_when", "on_step", "on_chunk")
 
@@ -164,6 +167,8 @@ def _is_live(name: str, value: Any) -> bool:
 
 def _keys_of(provider_options: Any) -> Dict[str, Any]:
     """The members that hold for one request and must not be written down: a key, headers."""
+    from ..llm.base import LIVE_OPTIONS
+
     if not isinstance(provider_options, Mapping):
         return {}
     return {name: provider_options[name] for name in LIVE_OPTIONS if provider_options.get(name) is not None}
@@ -245,6 +250,8 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _json_dict(name: str, value: Any) -> Dict[str, Any]:
+    from ..schema import encode
+
     try:
         data = encode(value)
     except EncodeError as error:
@@ -255,6 +262,8 @@ def _json_dict(name: str, value: Any) -> Dict[str, Any]:
 
 
 def _provider_options(name: str, value: Any) -> Dict[str, Any]:
+    from ..llm.base import LIVE_OPTIONS
+
     if not isinstance(value, Mapping):
         raise _refuse(name, value, "a dict")
     return _json_dict(name, {key: item for key, item in value.items() if key not in LIVE_OPTIONS})
@@ -278,6 +287,8 @@ def _tool_choice(name: str, value: Any) -> Any:
 
 
 def _limits(name: str, value: Any) -> Dict[str, Any]:
+    from ..loop.limits import Limits
+
     try:
         return (value if isinstance(value, Limits) else Limits.from_dict(value)).to_dict()
     except (TypeError, AttributeError):  # no mapping, or with other names
@@ -285,7 +296,7 @@ def _limits(name: str, value: Any) -> Dict[str, Any]:
 
 
 def _messages(name: str, value: Any) -> List[Dict[str, Any]]:
-    return [message.to_dict() for message in to_messages(value, "option context")]
+    return [message.to_dict() for message in to_messages(value, "option context")] if value else []
 
 
 CHECKS: Dict[str, Callable[[str, Any], Any]] = {
@@ -309,6 +320,8 @@ def to_messages(messages: Any, where: str = "messages") -> List[Message]:
     Raises:
         ConfigError: If nothing is said, or something is none of these.
     """
+    from ..messages import Message
+
     items = [messages] if isinstance(messages, (str, Message, Mapping)) else messages
     if isinstance(items, (bytes, type(None))) or not hasattr(items, "__iter__"):
         raise ConfigError("%s is %r; expected a text, a list of texts, Messages, or dicts with role and content"
@@ -320,6 +333,8 @@ def to_messages(messages: Any, where: str = "messages") -> List[Message]:
 
 
 def _to_message(item: Any, where: str) -> Message:
+    from ..messages import Message
+
     if isinstance(item, Message):
         return item
     if isinstance(item, str):

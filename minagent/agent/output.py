@@ -106,9 +106,20 @@ class AgentStream:
         Raises:
             MinagentError: What the run failed with, after its "error" chunk.
         """
+        return (chunk for chunk in self._chunks(None) if chunk is not None)
+
+    def with_heartbeats(self, seconds: float = 15.0) -> Iterator[Optional[Chunk]]:
+        """The chunks, and None whenever nothing came for so many seconds.
+
+        A web server notices that a client has left only when it writes: write a comment for each None, and a quiet
+        tool is told to stop when its client goes.  Raises as iterating does.
+        """
+        return self._chunks(seconds)
+
+    def _chunks(self, seconds: Optional[float]) -> Iterator[Optional[Chunk]]:
         while not self._ended:
-            self._received = self._received or deque(self._sink.receive())
-            chunk = self._received.popleft()
+            self._received = self._received or deque(self._sink.receive(seconds))
+            chunk = self._received.popleft() if self._received else None
             if chunk is _END:
                 self._finish()
             else:

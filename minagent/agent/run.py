@@ -6,6 +6,7 @@ workflow that is driven (`prepare_stream`).
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any, Dict, Mapping, NoReturn, Sequence
 
 from ..errors import Abort, Cancelled, InvalidDecision, LimitReached, RunPoisoned, Suspend
@@ -74,7 +75,7 @@ class Run:
             Exception: What failed; its `output` and `run_id` are set, and the run can be resumed.
         """
         scope = self.scope
-        scope.sink = sink
+        scope.sink, scope.home = sink, get_ident()
         if sink.watched or on_step is not None:
             self.journal.listener = lambda record: show(scope, on_step, record)
         try:
@@ -197,6 +198,11 @@ def snapshot_of(journal: Journal) -> Dict[str, Any]:
     return record
 
 
+def is_bare(decisions: Any) -> bool:
+    """Whether it is one decision rather than a dict of them by suspension id."""
+    return not isinstance(decisions, Mapping) or "type" in decisions
+
+
 def decisions_by_id(run_id: str, decisions: Any, open_ids: Sequence[str]) -> Dict[str, Dict[str, Any]]:
     """Decisions as dicts by suspension id; a bare one answers the only open suspension.
 
@@ -205,7 +211,7 @@ def decisions_by_id(run_id: str, decisions: Any, open_ids: Sequence[str]) -> Dic
     """
     if decisions is None:
         return {}
-    if isinstance(decisions, Mapping) and "type" not in decisions:
+    if not is_bare(decisions):
         return {str(id): decision_to_dict(decision) for id, decision in decisions.items()}
     if len(open_ids) != 1:
         raise InvalidDecision("run %s has %d open suspensions (%s); pass a dict {id: decision} instead of one decision"

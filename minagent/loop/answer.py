@@ -96,8 +96,11 @@ class Answer:
             reason = "tool-calls"
         elif reason == "tool-calls":
             reason = "stop"
-        return ModelResponse(message, reason, end.get("usage") or Usage(), end.get("model") or model,
-                             end.get("cost_usd"), tuple(warnings), False, tuple(self._sources), end.get("response_id"))
+        usage, cost = end.get("usage") or Usage(), end.get("cost_usd")
+        if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 <= cost < float("inf"):
+            cost = None
+        return ModelResponse(message, reason, Usage.from_dict(usage.to_dict()), str(end.get("model") or model), cost,
+                             tuple(warnings), False, tuple(self._sources), end.get("response_id"))
 
 
 def response_to_dict(response: ModelResponse) -> Json:

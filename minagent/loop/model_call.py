@@ -8,6 +8,7 @@ through process_output_stream, the answer recorded as held.  What is not here: w
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from ..errors import Abort, BadResponse, ConfigError, ModelError, Signal
@@ -36,6 +37,7 @@ class _Attempt:
         self.answer = Answer()
         self.shown = False
         self.called = False
+        self.tries: List[Dict[str, Any]] = []  # failures that were got over
         self.abort: Optional[Abort] = None  # what a stream hook raised; the rest of the answer is taken unseen
 
     def run(self) -> Done:
@@ -45,8 +47,19 @@ class _Attempt:
         except Abort as abort:
             return self._blocked(abort)
         except Signal as signal:
-            signal.output = dict(signal.output or {}, message=self.answer.message().to_dict())
+            signal.output = dict(signal.output or {}, **self._so_far())
             raise
+        except ModelError as error:
+            vars(error)["noted"] = self._so_far()
+            raise
+
+    def _so_far(self) -> Dict[str, Any]:
+        """What is kept of an answer that did not come to its end."""
+        message = self.answer.message()
+        so_far: Dict[str, Any] = {"message": message.to_dict()} if message.parts else {}
+        if self.tries:
+            so_far["tries"] = self.tries
+        return so_far
 
     # What goes out.
 
@@ -88,6 +101,7 @@ class _Attempt:
 
     def _fall_back(self, model: LanguageModel, following: LanguageModel, error: ModelError) -> None:
         self.scope.logger.warning("model %s failed (%s); going on with %s", model.model, error, following.model)
+        self._got_over(model, error)
         self.scope.emit("model-fallback", {"from_model": model.model, "to_model": following.model})
 
     def _recovered(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
@@ -97,7 +111,12 @@ class _Attempt:
             changed = None if self.shown else self.runner.process_api_error(error, request)
             if changed is None:
                 raise
+            self._got_over(model, error)
             return self._once(model, changed)
+
+    def _got_over(self, model: LanguageModel, error: Exception) -> None:
+        """Remember a failure after which the attempt went on."""
+        self.tries.append({"model": model.model, "error": "%s: %.500s" % (type(error).__name__, error)})
 
     def _once(self, model: LanguageModel, request: ModelRequest) -> ModelResponse:
         self.answer = Answer()
@@ -121,9 +140,10 @@ class _Attempt:
     def _call(self, model: LanguageModel) -> ModelCall:
         scope = self.scope
         return ModelCall(scope.sink.watched or model.must_stream, scope.options.get("retries", 2), scope.deadline,
-                         scope.cancel, self._on_retry, scope.request_context)
+                         scope.cancel, partial(self._on_retry, model), scope.request_context)
 
-    def _on_retry(self, attempt: int, seconds: float, error: Exception) -> None:
+    def _on_retry(self, model: LanguageModel, attempt: int, seconds: float, error: Exception) -> None:
+        self._got_over(model, error)
         self.scope.emit("retry", {"attempt": attempt, "wait_seconds": seconds, "error": str(error)})
 
     def _take_all(self, batches: Iterable[Sequence[StreamPart]]) -> None:
@@ -175,6 +195,8 @@ class _Attempt:
 
     def _held(self, response: ModelResponse) -> Done:
         output = response_to_dict(response)
+        if self.tries:
+            output["tries"] = self.tries
         self._name_frame(output)
         changes: List[Dict[str, Any]] = [{"type": "usage-added"}, {"type": "answer-held"}]
         if not self.runner.reviews:

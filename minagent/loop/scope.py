@@ -50,6 +50,7 @@ class RunScope:
         max_iterations: Steps to finish at this start, or None.
         iterations: Steps finished at this start.
         verdict: Why the loop ended at this start, or None.
+        home: The thread that drives the run.
         claimed: Ids of calls of the open step that were begun at this start.
         counting: Guards `claimed`.
         background: Background tasks that run in this process; see `loop.background`.
@@ -80,6 +81,7 @@ class RunScope:
         self.max_iterations: Optional[int] = None
         self.iterations = 0
         self.verdict: Optional[str] = None
+        self.home = 0
         self.claimed: Set[str] = set()
         self.counting = threading.Lock()
         self.background: Any = None

@@ -211,6 +211,11 @@ class RunState:
 
     def _answer_held(self, change: Json, record: Record) -> None:
         self._opened(record).held = record["output"]
+        self._count_tries(record["output"])
+
+    def _count_tries(self, output: Record) -> None:
+        """Failures that a model call got over are attempts, too."""
+        self.attempts.extend([dict(each, step=self.step, attempt=self.attempt) for each in output.get("tries", ())])
 
     def _answer_accepted(self, change: Json, record: Record) -> None:
         step, output = self._opened(record), record.get("output") or {}
@@ -296,6 +301,7 @@ class RunState:
 
     def _ended_early(self, change: Json, record: Record) -> None:
         self.ended = dict(record.get("output") or {}, signal=record.get("signal", ""))
+        self._count_tries(self.ended)
         if self.open is not None and not self.open.answered:
             self._add_usage(Usage(), None)
             self.open.answered = True

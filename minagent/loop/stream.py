@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, Callable, Iterator, Mapping, Sequence, Tuple
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..chunks import Chunk
 from ..messages import ToolCallPart, ToolResultPart
@@ -68,9 +68,12 @@ class QueueSink(Sink):
             if self._left:  # it waited while the reader left: let the next one go on, too
                 self._drain()
 
-    def receive(self) -> Sequence[Chunk]:
-        """The next list; waits for it."""
-        return self._queue.get()
+    def receive(self, timeout: Optional[float] = None) -> Sequence[Chunk]:
+        """The next list; waits for it, at most `timeout` seconds, after which it is empty."""
+        try:
+            return self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return ()
 
     def leave(self) -> None:
         """Nobody receives any more: what comes is dropped, and who waits to send goes on."""

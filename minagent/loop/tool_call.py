@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
+from itertools import count
+from threading import get_ident
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from .._util import Deadline, shorter
@@ -116,10 +118,21 @@ def _asks(policy: Any, call: Call, scope: Any) -> bool:
 
 
 def ask_approval(ctx: Any, call: Call) -> Done:
-    """Suspend until somebody decides; the schema travels along for those who edit the arguments."""
+    """Suspend until somebody decides; the schema travels along for those who edit the arguments.
+
+    An approval of a tool whose schema has changed meanwhile does not count: it is asked for again, unless the arguments
+    no longer fit and the call will fail anyway.
+    """
     tool = ctx.scope.toolset.get(call["name"])  # gone, perhaps, since the question was asked
-    schema = tool.spec.parameters if tool is not None else None
-    return Done(ctx.suspend(None, schema, **about(ctx.scope, call, "approval")))
+    if tool is None:
+        return Done(ctx.suspend(None, None, **about(ctx.scope, call, "approval")))
+    for number in count():
+        decision = ctx.suspend(None, tool.spec.parameters, tool_digest=tool.digest,
+                               **about(ctx.scope, call, "approval"))
+        known = ctx.entry.waits[number].get("tool_digest") == tool.digest
+        if known or decision["type"] != "approve" or has_problems(decided(call, decision), ctx.scope):
+            return Done(decision)
+    raise AssertionError("unreachable")
 
 
 def decided(call: Call, decision: Json) -> Json:
@@ -214,13 +227,26 @@ def _attempts(ctx: Any, call: Call, tool: Tool) -> Json:
                            "timeout")
         except InvalidArguments as error:
             return failure(scope, call, str(error), "invalid-args")
-        except Exception as error:
+        except BaseException as error:
+            if not _is_the_calls_own(scope, error):
+                raise
             if retry == tool.policy.retries or scope.cancel:
                 return raised(scope, call, error)
             scope.logger.warning("tool %s raised %r; it runs again", call["name"], error)
         else:
             return _encoded(scope, call, value)
     raise AssertionError("unreachable")
+
+
+def _is_the_calls_own(scope: Any, error: BaseException) -> bool:
+    """Whether what a tool raised is its call's failure, and not to leave the run.
+
+    asyncio's CancelledError is no Exception, but only says something of a loop that the tool ran; SystemExit ends
+    a thread, and only in the caller's own thread the program.
+    """
+    if isinstance(error, SystemExit):
+        return bool(get_ident() != scope.home)
+    return isinstance(error, Exception) or type(error).__name__ == "CancelledError"
 
 
 def _encoded(scope: Any, call: Call, value: Any) -> Json:

@@ -349,4 +349,6 @@ class Engine:
     def told(self) -> Signal:
         """The signal that says why the run was told to stop."""
         reason = self.cancel.reason
-        return LimitReached(reason) if reason == "deadline" else Cancelled(reason)
+        if reason == "deadline":
+            return LimitReached("the deadline of %g seconds has passed" % (self.deadline.seconds or 0))
+        return Cancelled(reason)

@@ -128,10 +128,13 @@ class Journal:
         self.append(self.root, status, output, changes, sync)
 
     def append_failure(self, entry: Entry, error: BaseException) -> None:
-        """Record why a leaf was left: a signal with its own status and changes, anything else as noted."""
+        """Record why a leaf was left: a signal with its own status and changes, anything else as noted.
+
+        An error may have a dict `noted`, which is recorded with it.
+        """
         name = type(error).__name__
         if not isinstance(error, Signal):
-            about: Dict[str, Any] = {"error": {"type": name, "message": str(error)}}
+            about: Dict[str, Any] = {"error": {"type": name, "message": str(error)}, **getattr(error, "noted", {})}
             self.append(entry, "noted", about, [{"type": "ended-early"}], False, name)
         elif isinstance(error, Abort):
             output = error.output if error.output is not None else {"reason": error.reason}

@@ -5,20 +5,25 @@ Not here: whether to try again, and sessions (`transport`).
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Type
 from urllib.parse import urlsplit
 
 from .._util import shorter
-from ..errors import ConfigError, ModelError, ModelTimeout, ModelUnreachable, TruncatedStream
+from ..errors import BadResponse, ConfigError, ModelError, ModelTimeout, ModelUnreachable, TruncatedStream
 from .base import ModelCall
 from .connection import Line, watchdog
-from .failures import bare_url, reason
+from .failures import BODY_LIMIT, bare_url, reason
 from .sse import SseEvent, SseReader
 from .wire import Headers
 
 #: What a stream may still send after its last event, in seconds: an end mark, for the connection to be kept.
 LAST_BYTES = 0.25
+#: A stream may send that many bytes without completing an event.
+EVENT_LIMIT = 64 * 1024 * 1024
+#: A plain answer may have that many bytes.
+ANSWER_LIMIT = 256 * 1024 * 1024
 
 
 class Patience(NamedTuple):
@@ -87,6 +92,7 @@ class Exchange:
         limits = shorter(self.patience.connect, remaining), shorter(self.patience.first_byte, remaining)
         with self.translating, self.line:
             self._response = adapter.send(request, stream=True, timeout=limits, **settings)
+        self.call.check()  # Headers that end early because the socket was shut look complete.
         self.status = self._response.status_code
         self.headers = self._response.headers
 
@@ -95,17 +101,24 @@ class Exchange:
 
         Raises:
             TruncatedStream: If the connection ends before it.
+            BadResponse: If it does not end.
         """
         self.line.limit_silence(self.patience.idle)
+        body = bytearray()
         try:
             with self.translating:
-                body = b"".join(self._response.iter_content(64 * 1024))
+                for chunk in self._response.iter_content(64 * 1024):
+                    self.call.check()
+                    body += chunk
+                    if len(body) > ANSWER_LIMIT:
+                        raise endless(self.who, ANSWER_LIMIT, bytes(body))
         except ModelUnreachable as error:
             raise truncated(self.who, reason(error.__cause__ or error)) from error
+        self.call.check()  # So does a body without a length.
         length = self.headers.get("content-length", "")
-        if length.isdigit() and len(body) < int(length) and "content-encoding" not in self.headers:
+        if re.match(r"[0-9]{1,18}\Z", length) and len(body) < int(length) and "content-encoding" not in self.headers:
             raise truncated(self.who, "%d of %s bytes" % (len(body), length))
-        return body
+        return bytes(body)
 
     def chunks(self) -> Iterator[bytes]:
         """The body as it comes."""
@@ -155,6 +168,22 @@ def truncated(who: str, how: object) -> TruncatedStream:
     return TruncatedStream("the answer of %s ended before it was complete (%s); ask again" % (who, how))
 
 
+def unsendable(who: str, error: Exception) -> ConfigError:
+    """Return the error for a request that cannot be sent."""
+    return ConfigError("%s could not be asked (%s); check base_url, headers and proxies" % (who, reason(error)))
+
+
+def empty(who: str) -> TruncatedStream:
+    """Return the error for an answer with nothing in it, which is one that ended before it began."""
+    return truncated(who, "its body is empty")
+
+
+def endless(who: str, limit: int, begun: bytes) -> BadResponse:
+    """Return the error for an answer that does not come to its end."""
+    return BadResponse("%s sent more than %d MiB without an end; check base_url" % (who, limit // 1024 ** 2),
+                       status=200, body=begun[:2 * BODY_LIMIT].decode("utf-8", "replace"))
+
+
 def silent(who: str, patience: Patience) -> ModelTimeout:
     """Return the error for an answer that went on with nothing, or with nothing but comments."""
     return ModelTimeout("%s said nothing for too long (first_byte_timeout is %g s, idle_timeout %g s)"
@@ -187,12 +216,15 @@ def _translated(error: Exception, exchange: Exchange) -> Exception:
     from requests import exceptions
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-    if not isinstance(error, (OSError, HTTPError, HTTPException, UnicodeError)):
-        return error  # Nobody's connection: a mistake in an adapter or here.
+    if not isinstance(error, (OSError, HTTPError, HTTPException)):
+        # Before there is an answer: what a header or an address cannot hold, such as the line end of a key.
+        if not isinstance(error, UnicodeError if exchange.status else ValueError):
+            return error  # Nobody's connection: a mistake in an adapter or here.
+        return unsendable(exchange.who, error)
     who, patience = exchange.who, exchange.patience
     if isinstance(error, (exceptions.InvalidURL, exceptions.InvalidSchema, exceptions.InvalidHeader,
-                          exceptions.InvalidProxyURL, UnicodeError)):
-        return ConfigError("%s could not be asked (%s); check base_url, headers and proxies" % (who, reason(error)))
+                          exceptions.InvalidProxyURL)):
+        return unsendable(who, error)
     if isinstance(error, exceptions.ConnectTimeout):
         return ModelTimeout("%s could not be reached at %s within %g s (connect_timeout); check base_url and the "
                             "network" % (who, exchange.address.partition("://")[2], patience.connect))
@@ -221,14 +253,21 @@ class EventStream:
         self._first: List[SseEvent] = []
 
     def begin(self) -> None:
-        """Wait for the first event, or the end of a body without any."""
+        """Wait for the first event, or the end of a body without any.
+
+        Raises:
+            TruncatedStream: If there is nothing in the body, or nothing but comments.
+        """
         self._first = next(self._batches, [])
+        if not self._first and not re.sub(br"(?m)^:[^\r\n]*", b"", self.rest).strip():
+            raise empty(self._exchange.who)
 
     def __iter__(self) -> Iterator[List[SseEvent]]:
         """The events, those of the first read included.
 
         Raises:
             TruncatedStream: If the connection breaks after the first event.
+            BadResponse: If an event does not end.
         """
         if self._first:
             yield self._first
@@ -241,10 +280,14 @@ class EventStream:
         exchange, reader, line = self._exchange, SseReader(), self._exchange.line
         unread: Optional[List[bytes]] = []
         limit, since = exchange.patience.first_byte, time.monotonic()
+        size = 0  # Of what has come since the last event.
         shortened = True  # To begin with, the socket has the limit of the first byte.
         for chunk in self._chunks:
             exchange.call.check()
             events = reader.feed(chunk)
+            size = 0 if events else size + len(chunk)
+            if size > EVENT_LIMIT:
+                raise endless(exchange.who, EVENT_LIMIT, b"".join(unread or [chunk]))
             if events:
                 unread = None
                 yield events

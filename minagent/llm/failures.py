@@ -1,5 +1,6 @@
 """What a provider's refusal means: status, headers and body become one of the errors of `errors`.  And why a
-connection failed, in words for somebody who knows neither requests nor urllib3.
+connection failed, in words for somebody who knows neither requests nor urllib3.  And where secrets are taken out
+of whatever leaves as an error (`Scrubbing`).
 
 Bodies are JSON objects, JSON arrays of one object, HTML, or nothing, under any content type.  Not here:
 whether a request is tried again (`transport`).
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from ..errors import (
     AuthenticationFailed,
     BadRequest,
+    BadResponse,
     ContentFiltered,
     ContextLengthExceeded,
     ModelError,
@@ -24,6 +26,7 @@ from ..errors import (
     QuotaExhausted,
     RateLimited,
 )
+from .wire import Headers, decode, secrets_of
 
 #: An error body is kept up to here.
 BODY_LIMIT = 64 * 1024
@@ -70,7 +73,8 @@ def failure(who: str, status: Optional[int], headers: Mapping[str, str], body: b
         secrets: Texts that must not appear in the error, whatever the provider quotes.
         url: What was asked; named where the address may be the mistake.
     """
-    text = _without(body[:BODY_LIMIT].decode("utf-8", "replace"), secrets)
+    # Cut afterwards: half a secret would not be found.
+    text = _without(body[:2 * BODY_LIMIT].decode("utf-8", "replace"), secrets)[:BODY_LIMIT]
     refusal = read_refusal(text)
     waits = [wait for wait in (retry_after(headers), refusal.retry_after) if wait is not None]
     known = {name.lower(): value for name, value in headers.items()}
@@ -82,14 +86,69 @@ def failure(who: str, status: Optional[int], headers: Mapping[str, str], body: b
                  code=refusal.code, request_id=known.get("x-request-id") or known.get("request-id"),
                  retry_after=max(waits) if waits else None, body=text)
     if status in (300, 301, 302, 303, 307, 308):
-        error.args = ("%s; set base_url to where it points (%r)" % (error, known.get("location", "")),)
+        error.args = ("%s; set base_url to where it points (%r)" % (error, _place(known.get("location", ""))),)
     return error
+
+
+def bad_response(who: str, what: str, text: str, secrets: Iterable[str] = ()) -> BadResponse:
+    """Return the error for a body that its API does not describe; its beginning is quoted.
+
+    Parameters:
+        who: Names the model in the message.
+        what: Ends the message: what is wrong with the body, and what to try.
+        text: The body.
+        secrets: As for `failure`.
+    """
+    text = _without(text[:2 * BODY_LIMIT], secrets)[:BODY_LIMIT]
+    return BadResponse("%s sent %r, %s" % (who, text[:200], what), status=200, body=text)
+
+
+class Scrubbing:
+    """A context that no error leaves with a secret of a request in it, nor any error behind it.
+
+    Parameters:
+        headers: Of the request.
+        url: Of the request.
+    """
+
+    def __init__(self, headers: Headers, url: str):
+        self._headers = headers
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: object) -> None:
+        if isinstance(error, Exception):
+            _scrub(error, self.secrets())
+
+    def secrets(self) -> Iterable[str]:
+        """What must not be quoted."""
+        return secrets_of(self._headers, self._url)
+
+
+def _scrub(error: Exception, secrets: Iterable[str]) -> None:
+    for item in _chain(error):
+        args = tuple(_without(value, secrets) if isinstance(value, str) else value for value in item.args)
+        if args != item.args:
+            item.args = args
+        members = vars(item)
+        members.update({name: _without(value, secrets) for name, value in members.items() if isinstance(value, str)})
+    if isinstance(error, ModelError):
+        error.body = error.body[:BODY_LIMIT]
+
+
+def _place(location: str) -> str:
+    """Where a redirect points, without what may be secret in it."""
+    before, slashes, rest = location.partition("?")[0].partition("#")[0].partition("//")
+    host, slash, path = rest.partition("/")
+    return before + slashes + host.rpartition("@")[2] + slash + path
 
 
 def read_refusal(text: str) -> Refusal:
     """Read an error body of any of the known shapes."""
     try:
-        data = json.loads(text)
+        data = decode(text)
     except (ValueError, RecursionError):
         return Refusal(_visible(text))
     if isinstance(data, list) and data:
@@ -156,7 +215,7 @@ def _kind_by_word(words: str) -> Type[ModelError]:
 def _is_error(text: str) -> bool:
     """Whether a body is one that a provider of an API sends, and not that of a web server or a proxy."""
     try:
-        data = json.loads(text)
+        data = decode(text)
     except (ValueError, RecursionError):
         return False
     return isinstance(data, (dict, list))
@@ -247,9 +306,12 @@ def _visible(text: str) -> str:
     return " ".join(text.split())[:MESSAGE_LIMIT]
 
 
+_STATUSES = frozenset(map(str, range(400, 600)))
+
+
 def _status(*candidates: Any) -> Optional[int]:
     for value in candidates:
-        if isinstance(value, str) and value.isdigit():
+        if isinstance(value, str) and value in _STATUSES:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool) and 400 <= value <= 599:
             return value

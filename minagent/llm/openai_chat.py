@@ -11,14 +11,14 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
-from ..errors import AuthenticationFailed, BadResponse, ConfigError, TruncatedStream, UnknownOption, did_you_mean
+from ..errors import AuthenticationFailed, ConfigError, TruncatedStream, UnknownOption, did_you_mean
 from .base import SETTINGS, LanguageModel, ModelCall, ModelRequest, StreamPart
 from .exchange import EventStream, Place, truncated
-from .failures import failure
+from .failures import Scrubbing, bad_response, failure
 from .openai_chat_answer import ChatAnswer
 from .openai_chat_request import BodyWriter, Dialect, own_options
 from .transport import Transport
-from .wire import Secret, decode, secrets_of
+from .wire import Secret, decode
 
 OPENAI_URL = "https://api.openai.com/v1"
 #: What a model object may be given besides settings: see `Transport`.
@@ -114,13 +114,17 @@ class OpenAIChat(LanguageModel):
         url, headers = self._address(request, call)
         body = self._writer.body(request, call.stream)
         answer = ChatAnswer(self.provider, self.model)
+        scrubbing = Scrubbing(headers, url)
         if not call.stream:
             whole = self._transport.send(url, body, headers, call)
-            yield answer.whole(self._read(whole.body, whole.headers, headers))
+            with scrubbing:
+                parts = answer.whole(self._read(whole.body, whole.headers, scrubbing))
+            yield parts
             return
         stream = self._transport.stream(url, body, headers, call)
         try:
-            yield from self._streamed(stream, answer, headers)
+            with scrubbing:
+                yield from self._streamed(stream, answer, scrubbing)
         finally:
             stream.close()
 
@@ -129,7 +133,7 @@ class OpenAIChat(LanguageModel):
         self._transport.close()
 
     def _streamed(self, stream: EventStream, answer: ChatAnswer,
-                  headers: Mapping[str, str]) -> Iterator[List[StreamPart]]:
+                  scrubbing: Scrubbing) -> Iterator[List[StreamPart]]:
         ended = False
         try:
             for events in stream:
@@ -137,7 +141,7 @@ class OpenAIChat(LanguageModel):
                 for event in events:
                     ended = ended or event.data.startswith("[DONE]")
                     if not ended:
-                        parts += answer.feed(self._read(event.data, stream.headers, headers))
+                        parts += answer.feed(self._read(event.data, stream.headers, scrubbing))
                 if parts:
                     yield parts
                 if ended:
@@ -149,14 +153,14 @@ class OpenAIChat(LanguageModel):
                 raise
             answer.warnings.append("the connection broke after the answer; its usage may be unknown")
         if stream.rest:
-            yield answer.whole(self._read(stream.rest, stream.headers, headers))
+            yield answer.whole(self._read(stream.rest, stream.headers, scrubbing))
             return
         if not answer.started or (answer.finish_word is None and not ended):
             raise truncated(self._transport.who, "no finish word came")
         yield answer.end()
 
     def _read(self, text: Union[str, bytes], received: Mapping[str, str],
-              sent: Mapping[str, str]) -> Mapping[str, Any]:
+              scrubbing: Scrubbing) -> Mapping[str, Any]:
         """Return a JSON object of an answer.
 
         Raises:
@@ -172,10 +176,11 @@ class OpenAIChat(LanguageModel):
         # Nearly every event is spared the search.
         error = _error_in(data) if '"error"' in text else None
         if error is not None:
-            raise failure(self._transport.who, 200, received, json.dumps(error).encode(), secrets_of(sent))
+            raise failure(self._transport.who, 200, received, json.dumps(error).encode(),
+                          scrubbing.secrets())
         if not isinstance(data, dict):
-            raise BadResponse("%s sent %r, which is no JSON object; check base_url" % (self._transport.who, text[:200]),
-                              status=200, body=text[:64 * 1024])
+            raise bad_response(self._transport.who, "which is no JSON object; check base_url", text,
+                               scrubbing.secrets())
         return data
 
     def _address(self, request: ModelRequest, call: ModelCall) -> Tuple[str, Dict[str, str]]:

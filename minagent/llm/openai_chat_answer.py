@@ -8,12 +8,12 @@ Not here: HTTP, and what is asked (`openai_chat_request`).
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..errors import BadResponse
 from ..results import Usage
 from .base import StreamPart
-from .wire import CallIds, parse_arguments
+from .wire import CallIds, parse_arguments, strict_arguments
 
 Json = Mapping[str, Any]
 
@@ -52,24 +52,26 @@ class ChatAnswer:
         self._sources: Dict[str, Dict[str, Any]] = {}
 
     def feed(self, event: Json) -> List[StreamPart]:
-        """Return the parts of an event.  Its errors have been looked for."""
-        if event.get("usage"):
-            self._usage = event["usage"]  # Cumulative where it comes more than once.
-        elif isinstance(event.get("x_groq"), dict):
-            self._usage = event["x_groq"].get("usage") or self._usage
+        """Return the parts of an event.  Its errors have been looked for.
+
+        Raises:
+            BadResponse: If what should hold the answer is of another type.
+        """
+        # Cumulative where it comes more than once.
+        self._usage = _object(event.get("usage")) or _object(_object(event.get("x_groq")).get("usage")) or self._usage
         if self._response_id is None:
-            self._response_id = event.get("id") or None
-            self._model = event.get("model") or self._model
+            self._response_id = _text(event.get("id")) or None
+            self._model = _text(event.get("model")) or self._model
         if "citations" in event or "search_results" in event:
             self._cite(event)
         parts: List[StreamPart] = []
-        for choice in event.get("choices") or ():
+        for choice in _needed(event, "choices", list):
             if isinstance(choice, dict) and not choice.get("index"):
                 self.started = True
                 # Perplexity sends both, and a different one of them counts in a stream than outside.
                 first, second = ("message", "delta") if self._calls.whole else ("delta", "message")
-                self._take(choice.get(first) or choice.get(second) or {}, parts)
-                self.finish_word = choice.get("finish_reason") or self.finish_word
+                self._take(_needed(choice, first, dict) or _needed(choice, second, dict), parts)
+                self.finish_word = _text(choice.get("finish_reason")) or self.finish_word
         return parts
 
     def whole(self, data: Json) -> List[StreamPart]:
@@ -81,7 +83,7 @@ class ChatAnswer:
         self._calls.whole = True
         parts = self.feed(data)
         if not self.started:
-            raise BadResponse("the answer of %s has no choices" % self._model)
+            raise _strange("has no choices", data)
         return parts + self.end()
 
     def _take(self, delta: Json, parts: List[StreamPart]) -> None:
@@ -92,19 +94,18 @@ class ChatAnswer:
         self._think(delta, parts)
         if isinstance(content, str):
             self._write("text", content, parts)
-        elif isinstance(content, list):
-            self._mixed(content, parts)
+        else:
+            self._mixed(_needed(delta, "content", list), parts)
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             self._write("text", delta["refusal"], parts)
             self._refused()
-        for position, fragment in enumerate(delta.get("tool_calls") or ()):
+        for position, fragment in enumerate(_needed(delta, "tool_calls", list)):
             if isinstance(fragment, dict):
                 self._close(parts)
                 self._calls.take(fragment, position, parts)
-        for annotation in delta.get("annotations") or ():
-            citation = annotation.get("url_citation") if isinstance(annotation, dict) else None
-            if isinstance(citation, dict) and citation.get("url"):
-                self._source(citation["url"], citation)
+        for annotation in _items(delta.get("annotations")):
+            citation = _object(_object(annotation).get("url_citation"))
+            self._source(citation.get("url"), citation)
 
     def _think(self, delta: Json, parts: List[StreamPart]) -> None:
         """Reasoning; some servers send the same text under several names, and details beside it."""
@@ -114,7 +115,7 @@ class ChatAnswer:
                 self._write("reasoning", text, parts)
                 self._metadata["field"] = field
                 break
-        for item in delta.get("reasoning_details") or ():
+        for item in _items(delta.get("reasoning_details")):
             if isinstance(item, dict):
                 _merge(self._details, item)
 
@@ -125,7 +126,8 @@ class ChatAnswer:
                 self._write("text", item, parts)
             elif isinstance(item, dict) and item.get("type") == "thinking":
                 inner = item.get("thinking")
-                texts = [inner] if isinstance(inner, str) else [part.get("text") or "" for part in inner or ()]
+                texts = [inner] if isinstance(inner, str) else [_text(_object(part).get("text"))
+                                                                for part in _items(inner)]
                 self._write("reasoning", "".join(texts), parts)
             elif isinstance(item, dict) and isinstance(item.get("text"), str):
                 self._write("text", item["text"], parts)
@@ -162,17 +164,16 @@ class ChatAnswer:
 
     def _cite(self, event: Json) -> None:
         """Sources beside the answer, as Perplexity sends them."""
-        for item in event.get("search_results") or ():
-            if isinstance(item, dict) and item.get("url"):
-                self._source(item["url"], item)
-        for url in event.get("citations") or ():
-            if isinstance(url, str):
-                self._source(url, {})
+        for item in _items(event.get("search_results")):
+            self._source(_object(item).get("url"), _object(item))
+        for url in _items(event.get("citations")):
+            self._source(url, {})
 
-    def _source(self, url: str, about: Json) -> None:
-        source = self._sources.setdefault(url, {"type": "url", "url": url})
-        if about.get("title"):
-            source["title"] = about["title"]
+    def _source(self, url: Any, about: Json) -> None:
+        if isinstance(url, str) and url:
+            source = self._sources.setdefault(url, {"type": "url", "url": url})
+            if _text(about.get("title")):
+                source["title"] = about["title"]
 
     def end(self) -> List[StreamPart]:
         """Return the last parts of a complete answer."""
@@ -189,7 +190,7 @@ class ChatAnswer:
             "finish_reason": "tool-calls" if self._calls else self._finish_reason(),
             "raw_finish_reason": self.finish_word, "usage": read_usage(usage), "model": self._model,
             "response_id": self._response_id, "warnings": self.warnings,
-            "cost_usd": float(cost) if isinstance(cost, (int, float)) else None}))
+            "cost_usd": _number(cost)}))
         return parts
 
     def _finish_reason(self) -> str:
@@ -202,8 +203,8 @@ def _merge(details: List[Dict[str, Any]], item: Dict[str, Any]) -> None:
         if item.get("index") is not None and known.get("index") == item["index"] and \
                 known.get("type") == item.get("type"):
             for key, value in item.items():
-                if key in ("text", "summary", "data") and isinstance(known.get(key), str):
-                    known[key] += value or ""
+                if key in ("text", "summary", "data") and isinstance(known.get(key), str) and isinstance(value, str):
+                    known[key] += value
                 elif value is not None:
                     known[key] = value
             return
@@ -212,18 +213,57 @@ def _merge(details: List[Dict[str, Any]], item: Dict[str, Any]) -> None:
 
 def read_usage(data: Json) -> Usage:
     """Return a usage object as ours: input with its cached part, output with its reasoning; unknown is None."""
-    inputs, outputs = data.get("prompt_tokens_details") or {}, data.get("completion_tokens_details") or {}
+    inputs, outputs = _object(data.get("prompt_tokens_details")), _object(data.get("completion_tokens_details"))
     reasoning = _first(outputs.get("reasoning_tokens"), data.get("reasoning_tokens"))
-    output, total, input = data.get("completion_tokens"), data.get("total_tokens"), data.get("prompt_tokens")
+    output, total, input = [_count(data.get(name)) for name in ("completion_tokens", "total_tokens", "prompt_tokens")]
     if reasoning and output is not None and input is not None and total == input + output + reasoning:
         output += reasoning  # Only xAI counts them apart; its total tells.
     cached = _first(inputs.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"),
                     data.get("num_cached_tokens"))
-    return Usage(input, output, reasoning, cached, inputs.get("cache_write_tokens"))
+    return Usage(input, output, reasoning, cached, _count(inputs.get("cache_write_tokens")))
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _first(*values: Any) -> Optional[int]:
+    return next((count for count in map(_count, values) if count is not None), None)
+
+
+def _count(value: Any) -> Optional[int]:
+    """A number of tokens, or None for what cannot be one."""
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _number(value: Any) -> Optional[float]:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 2 ** 53 else None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _needed(data: Json, key: str, kind: type) -> Any:
+    """A member without which the answer would be another one; nothing, of whatever type, is an empty one.
+
+    Raises:
+        BadResponse: If it is of another type.
+    """
+    value = data.get(key) or kind()
+    if not isinstance(value, kind):
+        raise _strange("has %s as its %s, expected %s" % (type(value).__name__, key, kind.__name__), data)
+    return value
+
+
+def _strange(what: str, data: Json) -> BadResponse:
+    return BadResponse("the answer %s; check base_url" % what, status=200, body=json.dumps(data, ensure_ascii=False))
 
 
 class _Call:
@@ -262,10 +302,12 @@ class _Calls:
         """Add a fragment to the call it belongs to, or begin one."""
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
-        name, id = function.get("name") or "", fragment.get("id") or ""
-        call = self._belongs_to(fragment.get("index"), str(id), name)
+        name, id, index = _text(function.get("name")), fragment.get("id") or "", fragment.get("index")
+        id = str(id) if isinstance(id, (str, int)) else ""
+        index = index if isinstance(index, (str, int, float)) else None
+        call = self._belongs_to(index, id, name)
         if call is None:
-            call = self._begun(fragment.get("index"), str(id))
+            call = self._begun(index, id)
             call.name = name
             parts.append(("tool-call-input-streaming-start", {"call_id": call.call_id, "tool_name": name}))
         elif name != call.name:
@@ -290,7 +332,7 @@ class _Calls:
             return None
         if index is None and id and not call.id:
             return None
-        if name and not id and call.texts and parse_arguments(call.raw_args) is not None:
+        if name and not id and call.texts and strict_arguments(call.raw_args) is not None:
             return None
         return call
 

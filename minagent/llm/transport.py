@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar, Union
 from ..errors import AuthenticationFailed, ConfigError, ModelError, QuotaExhausted
 from .base import ModelCall
 from .connection import recording_adapter
-from .exchange import Answer, EventStream, Exchange, Patience, Place
-from .failures import failure
+from .exchange import Answer, EventStream, Exchange, Patience, Place, empty
+from .failures import Scrubbing, failure
 from .wire import Headers, secrets_of
 
 T = TypeVar("T")
@@ -82,11 +82,11 @@ class Transport:
             Cancelled: If the call was cancelled.
             LimitReached: If its deadline has passed.
         """
-        return self._retried(lambda: self._whole(url, body, headers, call), call)
+        return self._retried(lambda: self._whole(url, body, headers, call), call, Scrubbing(headers, url))
 
     def stream(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> EventStream:
         """Return the answer as a stream, once its first event has come.  Close it.  Raises like `send`."""
-        return self._retried(lambda: self._begun(url, body, headers, call), call)
+        return self._retried(lambda: self._begun(url, body, headers, call), call, Scrubbing(headers, url))
 
     def close(self) -> None:
         """Close this process's connections; those that are in use close after their answer.
@@ -97,12 +97,13 @@ class Transport:
         if sessions is not None:
             sessions.close()
 
-    def _retried(self, attempt: Callable[[], T], call: ModelCall) -> T:
+    def _retried(self, attempt: Callable[[], T], call: ModelCall, scrubbing: Scrubbing) -> T:
         tries = 0
         while True:
             call.check()
             try:
-                return attempt()
+                with scrubbing:
+                    return attempt()
             except ModelError as error:
                 tries += 1
                 wait = self._wait_before(error, tries)
@@ -123,7 +124,10 @@ class Transport:
     def _whole(self, url: str, body: bytes, headers: Headers, call: ModelCall) -> Answer:
         exchange = self._accepted(url, body, headers, call)
         try:
-            return Answer(exchange.status, exchange.headers, exchange.read())
+            whole = exchange.read()
+            if not whole.strip():
+                raise empty(self.who)
+            return Answer(exchange.status, exchange.headers, whole)
         finally:
             exchange.close()
 
@@ -159,7 +163,7 @@ class Transport:
             body = exchange.read()
         except ModelError:
             body = b""  # The status says enough.
-        error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers), url)
+        error = failure(self.who, exchange.status, exchange.headers, body, secrets_of(headers, url), url)
         if isinstance(error, AuthenticationFailed) and not secrets_of(headers):
             error.args = ("%s; no key was sent, pass api_key=" % error,)
         wish = exchange.headers.get("x-should-retry", "").lower()

@@ -105,8 +105,10 @@ class Gathering:
         for index in self.due:
             try:
                 pending[executor.submit(copy_context().run, self.do, index)] = index
-            except RuntimeError:  # it is shut down, or there are no more threads to be had
-                return
+            except RuntimeError as error:
+                if "shut" not in str(error) and "thread" not in str(error):
+                    raise  # not the executor's word, but a signal handler's
+                return  # it is shut down, or there are no more threads to be had
 
     def _wait(self, pending: Dict[Future[Any], int], wake: Future[None], helps: bool) -> None:
         """Take ended items out of `pending`; what is left at the end is to be abandoned."""

@@ -107,19 +107,58 @@ def kernel() -> Any:
     return Flock(fcntl)
 
 
-class Held:
-    """A lock that this process holds.
+class Kept:
+    """What this process notes of a lock that it holds, without keeping its `Held` alive.
 
     Attributes:
         fds: Descriptors that a forked child closes, the lock's own first.
         news: Set by threads of this process that have something for the holder.
     """
 
-    def __init__(self, fd: int, key: Tuple[int, int], kind: Any):
-        self.fds = [fd]
+    def __init__(self) -> None:
+        self.fds: List[int] = []
         self.news = threading.Event()
-        self._key = key
+
+    def close(self) -> None:
+        """Close the descriptors; again is harmless."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+class Held:
+    """A lock that this process holds, until it is released or nobody has this object any more.
+
+    So an exception that comes before the caller could note the lock, from a signal's handler say, frees it.
+
+    Attributes:
+        fds, news: As `Kept`.
+    """
+
+    _pid = -1  # of one that was interrupted while it was made: it has nothing to free
+
+    def __init__(self, kind: Any):
+        self._kept = Kept()
+        self.fds = self._kept.fds
+        self.news = self._kept.news
+        self._key = (-1, -1)
         self._kind = kind
+        self._locked = False
+        self._pid = os.getpid()
+
+    def grasp(self, path: str) -> bool:
+        """Lock the file that has this name now, if nobody has it locked."""
+        self.fds.append(open_file(path, os.O_RDWR | os.O_CREAT))
+        info = os.fstat(self.fds[0])
+        self._key = (info.st_dev, info.st_ino)
+        self._locked = _take(self._kind, self.fds[0])
+        return self._locked
+
+    def note(self, path: str) -> bool:
+        """Let this process know of the lock, unless another file has the name by now.  Only under _guard."""
+        if _key(path) != self._key:
+            return False
+        _held[self._key] = self._kept
+        return True
 
     def sign(self) -> None:
         """Say in the lock's file who has it.  For people only, so that it may fail."""
@@ -133,16 +172,27 @@ class Held:
 
     def release(self) -> None:
         """Give up the lock; again is harmless, and so is a forked child that does it."""
+        if self._pid != os.getpid():
+            return
         with _guard:
-            if _held.get(self._key) is not self:
-                return
-            self._kind.drop(self.fds[0])  # before the close: a child may have a copy of the descriptor
-            os.close(self.fds[0])
-            del _held[self._key]
+            # In this order, so that it can be done again from wherever it was interrupted.
+            if self._locked and self.fds:
+                self._kind.drop(self.fds[0])  # before the close: a child may have a copy of the descriptor
+            if _held.get(self._key) is self._kept:
+                del _held[self._key]
+            self._kept.close()
+
+    def __del__(self) -> None:
+        # Little is done after a release, for an interrupt that comes in here is lost.  At the interpreter's exit,
+        # when there is no _guard any more, the system frees it.
+        if self._pid >= 0 and self.fds and _guard is not None:
+            self.release()
 
 
-_held: Dict[Tuple[int, int], Held] = {}
-_guard = threading.Lock()  # guards _held and _watching, and keeps forks out between opening and noting a lock
+_held: Dict[Tuple[int, int], Kept] = {}
+# Guards _held and _watching, and keeps forks out between opening and noting a lock.  Reentrant, for a `Held` may
+# be collected anywhere.
+_guard = threading.RLock()
 _watching = False
 
 
@@ -158,24 +208,18 @@ def take(path: str) -> Optional[Held]:
     kind = kernel()
     with _guard:
         _watch_forks()
-        while True:
-            if _key(path) in _held:
-                return None
-            fd = open_file(path, os.O_RDWR | os.O_CREAT)
+        while _key(path) not in _held:
+            held = Held(kind)
             try:
-                info = os.fstat(fd)
-                got = _take(kind, fd)
-                current = got and _key(path) == (info.st_dev, info.st_ino)
-            except BaseException:
-                os.close(fd)
-                raise
-            if current:
-                held = _held[info.st_dev, info.st_ino] = Held(fd, (info.st_dev, info.st_ino), kind)
-                return held
-            os.close(fd)
-            if not got:
-                return None
-            # The folder was moved away while we waited, and another file has the name now: try that one.
+                if not held.grasp(path):
+                    break
+                if held.note(path):
+                    return held
+                # The folder was moved away while we waited, and another file has the name now: try that one.
+            finally:
+                if _held.get(held._key) is not held._kept:
+                    held.release()
+    return None
 
 
 def _take(kind: Any, fd: int) -> bool:
@@ -193,7 +237,7 @@ def taken(path: str) -> bool:
     if holder(path) is not None:
         return True
     try:
-        fd = open_file(path, os.O_RDWR)
+        fd = open_file(path, os.O_RDONLY)  # whoever may look at a run need not be able to write to it
     except FileNotFoundError:
         return False
     try:
@@ -203,8 +247,8 @@ def taken(path: str) -> bool:
         os.close(fd)
 
 
-def holder(path: str) -> Optional[Held]:
-    """The lock on a file, if this process has it."""
+def holder(path: str) -> Optional[Kept]:
+    """What is noted of the lock on a file, if this process has it."""
     with _guard:
         return _held.get(_key(path))
 
@@ -226,8 +270,8 @@ def _watch_forks() -> None:
 
 def _drop_all() -> None:
     """In a new child: the locks are the parent's.  Closing a copy of the descriptor leaves them taken."""
-    fds: List[int] = [fd for held in _held.values() for fd in held.fds]
+    all_kept = list(_held.values())
     _held.clear()
     _guard.release()
-    for fd in fds:
-        os.close(fd)
+    for kept in all_kept:
+        kept.close()

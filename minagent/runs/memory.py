@@ -11,6 +11,7 @@ import os
 from hashlib import sha256
 from threading import Event, Lock
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from weakref import ref
 
 from ..errors import OwnershipLost, RunBusy, RunCorrupt, RunNotFound
 from . import decisions as deciding
@@ -32,7 +33,16 @@ class _Run:
         self.head: Dict[str, Any] = {}
         self.created_at = created_at
         self.cancel_asked = False
-        self.owner: Optional[MemoryLease] = None
+        self._owner: Optional[ref[MemoryLease]] = None
+
+    @property
+    def owner(self) -> Optional[MemoryLease]:
+        """The lease, as long as somebody has it: an exception may have come before it was handed over."""
+        return self._owner() if self._owner is not None else None
+
+    @owner.setter
+    def owner(self, lease: Optional[MemoryLease]) -> None:
+        self._owner = ref(lease) if lease is not None else None
 
     def read(self) -> List[Record]:
         with self.lock:

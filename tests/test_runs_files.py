@@ -1,11 +1,13 @@
 """What only runs on disk have: permissions, damage, full disks, locks and half-made folders."""
 
 import errno
+import gc
 import json
 import os
 import shutil
 import signal
 import stat
+import sys
 import threading
 from zlib import crc32
 
@@ -25,6 +27,7 @@ from minagent.results import Answer
 from minagent.runs import JsonFileRuns, files, locks
 from minagent.runs.inbox import file_name
 from minagent.testing import FrozenClock
+from minagent.workflow import Journal
 
 NOW = 1_700_000_000.0  # in November 2023
 
@@ -317,16 +320,173 @@ def test_the_head_is_a_cache(store, text):
 
 
 def test_a_head_of_a_finished_run_saves_reading_its_journal(store):
-    """It is believed as long as the journal has the length that it had then."""
-    with store.create("r1", created()) as lease:
+    """It is believed as long as the journal has the length that it had then, and ends with that."""
+    with store.create("r1", created(prompt="x" * 20000)) as lease:
         finish(lease)
         lease.head({"status": "finished", "usage": {"input_tokens": 5}})
-    size = os.path.getsize(journal(store))
-    put(journal(store), b"x" * size)
+    whole = content(journal(store))
+    spoilt = b"x" * 20000 + whole[20000:]
+    put(journal(store), spoilt)
     head, = store.list()
     assert (head["status"], head["usage"], head["agent"]) == ("finished", {"input_tokens": 5}, "support")
-    put(journal(store), b"x" * (size + 1))
-    assert store.list()[0]["error"]["type"] == "RunCorrupt"
+    for unlike in (b"x" + spoilt, b"x" * len(whole), spoilt[:-10] + b"x" * 10):
+        put(journal(store), unlike)
+        assert store.list()[0]["error"]["type"] == "RunCorrupt"
+
+
+def test_a_head_that_lies_deletes_no_run(store):
+    """What was left waiting is not pruned or hidden, whatever its `run.json` says of status, time and agent."""
+    key, = suspend(store, "r1", {"kind": "tool"})
+    size = os.path.getsize(journal(store))
+    with store.create("r2", created(at=NOW)) as lease:
+        Journal(lease, now=lambda: NOW).append_run("completed", {"finish_reason": "stop"})
+        lease.head({"status": "finished"})
+    for run_id, length in (("r1", size), ("r2", os.path.getsize(journal(store, "r2")))):
+        head = {"status": "finished", "created_at": 5, "updated_at": 6, "journal_bytes": length, "agent": "other",
+                "metadata": ["x"]}
+        put(os.path.join(place(store, run_id), "run.json"), json.dumps(head).encode())
+    assert store.prune(10) == []
+    assert [(head["run_id"], head["status"]) for head in store.list()] == [("r2", "finished"), ("r1", "waiting")]
+    assert [item["id"] for item in store.suspensions(agent="support")] == [key]
+    assert store.list(metadata={"x": 1}) == []
+
+
+def test_a_damaged_run_is_not_pruned(store):
+    """It is left as it is, for a backup to be restored over it."""
+    three_records(store)
+    put(journal(store), b"x" * 100 + content(journal(store)))
+    assert [head["status"] for head in store.list()] == ["interrupted"]
+    assert store.prune(0, "interrupted") == [] and os.path.exists(journal(store))
+
+
+# Trouble with the system's permissions.
+
+
+def refuse(monkeypatch, wanted, error=errno.EACCES):
+    """Let the system refuse what `wanted(path, flags)` says; whoever runs the tests may be allowed all."""
+    def refusing(name, flags_at=None):
+        real = getattr(os, name)
+
+        def call(path, *args, **named):
+            flags = args[0] if flags_at and args else 0
+            if isinstance(path, str) and wanted(path, flags, name):
+                raise OSError(error, os.strerror(error), path)
+            return real(path, *args, **named)
+        monkeypatch.setattr(os, name, call)
+    refusing("open", 1)
+    for name in ("lstat", "stat", "mkdir", "rename", "replace", "unlink", "listdir", "scandir"):
+        refusing(name)
+
+
+CHANGES = ("mkdir", "rename", "replace", "unlink")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def calls(store, run_id, key):
+    """Return all that can be asked of a store, by name."""
+    return {"list": store.list, "suspensions": store.suspensions, "prune": lambda: store.prune(0),
+            "read": lambda: store.read(run_id), "status": lambda: store.status(run_id),
+            "inbox": lambda: store.inbox(run_id), "cancel": lambda: store.cancel(run_id),
+            "decide": lambda: store.decide(run_id, key, Answer(1)), "acquire": lambda: store.acquire(run_id),
+            "delete": lambda: store.delete(run_id), "get_blob": lambda: store.get_blob(run_id, "0" * 64),
+            "create": lambda: store.create("new", created()), "again": lambda: store.create(run_id, created())}
+
+
+@pytest.mark.parametrize("what", ["", "2311", "2311/r1"])
+def test_a_folder_of_another_user_says_so(store, monkeypatch, what):
+    """Whatever is asked, the error is the store's own and names the path; other runs' lists go on."""
+    key, = suspend(store, "r1", {"kind": "tool"})
+    asked = calls(store, "r1", key)
+    path = os.path.join(store.root, what).rstrip("/")
+    refuse(monkeypatch, lambda name, flags, how: name.startswith(path + "/") or (
+        name == path and how in ("scandir", "listdir")))
+    if what.endswith("r1"):
+        assert store.list()[0]["error"]["type"] == "RunError" and asked.pop("suspensions")() == []
+        assert asked.pop("prune")() == [] and asked.pop("again")() is None
+        del asked["list"], asked["create"]
+    for name, ask in asked.items():
+        with pytest.raises(RunError, match="ermission denied.*chown") as caught:
+            ask()
+        assert path in str(caught.value), name
+
+
+def test_a_run_in_our_month_is_found_beside_another_users_month(store, monkeypatch):
+    """A new one is not made: its id may be in there."""
+    store.create("r1", created()).release()
+    theirs = os.path.join(store.root, "2312")
+    os.mkdir(theirs, 0o700)
+    store.create("r2", created()).release()
+    os.rename(place(store, "r2"), os.path.join(theirs, "r2"))
+    refuse(monkeypatch, lambda name, flags, how: name.startswith(theirs + "/"))
+    assert len(store.read("r1")) == 1
+    for ask in (lambda: store.read("r3"), lambda: store.create("r3", created())):
+        with pytest.raises(RunError, match="chown"):
+            ask()
+
+
+@pytest.mark.parametrize("what", ["journal.jsonl", "lock", "inbox"])
+def test_a_run_that_cannot_be_read_hides_no_other(store, monkeypatch, what):
+    """It is listed with its error, like a damaged one."""
+    keys = [suspend(store, run_id, {"kind": "tool"})[0] for run_id in ("r1", "r2")]
+    refuse(monkeypatch, lambda name, flags, how: name.startswith(os.path.join(place(store), what)) and (
+        how in ("open", "listdir")))
+    heads = {head["run_id"]: head for head in store.list()}
+    assert heads["r1"]["error"]["type"] == "RunError" and "ermission" in heads["r1"]["error"]["message"]
+    assert heads["r2"]["status"] == "waiting" and "error" not in heads["r2"]
+    assert keys[1] in [item["id"] for item in store.suspensions()]
+    assert store.prune(0, "waiting") == ["r2"]
+
+
+@pytest.mark.parametrize("name, data", [("inbox", b"x"), ("inbox/x.json", b"[]"), ("run.json", b"[" * 100000),
+                                        ("journal.jsonl", None), ("lock", None)])
+def test_what_is_no_run_hides_no_other(store, name, data):
+    """Files and folders that somebody put in place of a run's own."""
+    for run_id in ("r1", "r2"):
+        suspend(store, run_id, {"kind": "tool"})
+    path = os.path.join(place(store), name)
+    if os.path.exists(path):
+        os.unlink(path)
+    os.makedirs(path if data is None else os.path.dirname(path), exist_ok=True)
+    if data is not None:
+        put(path, data)
+    assert {head["run_id"]: head["status"] for head in store.list()}["r2"] == "waiting"
+    assert "r2" in [item["run_id"] for item in store.suspensions()]
+
+
+def test_a_line_that_is_no_record_is_damage(store):
+    """Even if its checksum fits."""
+    first = three_records(store)[0]
+    for body in (b'{"a":1', b'{"seq":"2","status":"done"'):
+        put(journal(store), first + b'%b,"crc":"%08x"}\n' % (body, crc32(body)) * 2)
+        with pytest.raises(RunCorrupt, match="it is no record"):
+            store.read("r1")
+
+
+def test_a_store_on_a_read_only_file_system_can_be_looked_at(store, monkeypatch):
+    """What would change it says that it cannot."""
+    key, = suspend(store, "r1", {"kind": "tool"})
+    refuse(monkeypatch, lambda name, flags, how: how in CHANGES or how == "open" and flags & WRITES, errno.EROFS)
+    assert store.status("r1") == "waiting" and len(store.read("r1")) > 1 and store.inbox("r1") == {}
+    assert [head["status"] for head in store.list()] == ["waiting"]
+    assert [item["id"] for item in store.suspensions()] == [key]
+    asked = calls(store, "r1", key)
+    for name in ("create", "acquire", "delete", "decide", "cancel"):
+        with pytest.raises(RunError, match="run [a-z0-9]+ cannot be used.*read-only file system can be looked at"):
+            asked[name]()
+
+
+def test_a_lease_whose_folder_was_taken_away_says_so(store, monkeypatch):
+    """No bare error of the system leaves it, and the head is no failure."""
+    with store.create("r1", created()) as lease:
+        store.cancel("r1")
+        sha = lease.put_blob(b"y")
+        with monkeypatch.context() as patch:
+            refuse(patch, lambda name, flags, how: name.startswith(place(store)))
+            for ask in (lease.cancel_asked, lambda: lease.put_blob(b"x"), lambda: lease.get_blob(sha), lease.inbox,
+                        lambda: lease.post("b1", Answer(1))):
+                with pytest.raises(RunError, match="ermission denied"):
+                    ask()
+            lease.head({})
 
 
 # Disks that are full, and disks that fail.
@@ -628,6 +788,91 @@ def test_who_looks_does_not_disturb_who_takes(store):
         stop.set()
         for thread in lookers:
             thread.join()
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt as the n-th function of this package's stores is entered or left."""
+
+    def __init__(self, number):
+        self.left = number
+        self.folder = os.path.dirname(locks.__file__)
+
+    def __call__(self, frame, event, argument):
+        if os.path.dirname(frame.f_code.co_filename) != self.folder or self.left <= 0:
+            return None
+        if frame.f_code.co_name == "__del__":  # where Python only prints exceptions
+            return None
+        frame.f_trace_lines = False
+        if event in ("call", "return"):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+    def interrupts(self, work, *arguments):
+        """Whether it came before the work was done."""
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            work(*arguments)
+            return False
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+
+
+@pytest.mark.parametrize("work", [
+    lambda store, run_id: store.create(run_id, created()).release(),
+    lambda store, run_id: store.acquire("r0").release(),
+    lambda store, run_id: store.status("r0")])
+def test_an_interrupt_at_any_moment_leaves_no_lock_held(store, work):
+    """Also between taking a lock and handing it to the caller: neither a run's nor the root's."""
+    store.create("r0", created()).release()
+    number = 1
+    while Interrupter(number).interrupts(work, store, "r%d" % number):
+        assert not locks._held, number
+        assert not locks.taken(os.path.join(store.root, "lock")), number
+        assert [head["run_id"] for head in store.list(status="running")] == [], number
+        number += 1
+    assert number > 10
+    store.acquire("r0").release()
+
+
+def test_a_lock_that_only_garbage_has_is_found(store, monkeypatch):
+    """Who waits for the root's lock looks for such ones after a while."""
+    monkeypatch.setattr("minagent.runs.json_files._SUSPICION", 0.0)
+    os.mkdir(store.root, 0o700)
+    gc.disable()
+    try:
+        cycle = [locks.take(os.path.join(store.root, "lock"))]
+        cycle.append(cycle)
+        del cycle
+        store.create("r1", created()).release()
+    finally:
+        gc.enable()
+
+
+def test_a_lock_that_is_kept_is_told_after_a_while(store, monkeypatch):
+    """With its path and who has it."""
+    monkeypatch.setattr("minagent.runs.json_files._PATIENCE", 0.0)
+    os.mkdir(store.root, 0o700)
+    held = locks.take(os.path.join(store.root, "lock"))
+    with pytest.raises(RunError, match="lock was held for 0 s by this process"):
+        store.create("r1", created())
+    held.release()
+    assert os.listdir(os.path.join(store.root, "2311")) == []
+
+
+def test_a_dropped_lock_is_the_parents_in_a_child(store, monkeypatch):
+    """Collecting a copy in a child that no hook has told leaves the parent's lock."""
+    store.create("r1", created()).release()
+    held = locks.take(os.path.join(place(store), "lock"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        held.__del__()
+    assert store.status("r1") == "running"
+    held.release()
 
 
 def test_a_lock_file_that_says_something_is_no_lock(store):

@@ -16,10 +16,9 @@ from ..errors import (
     ConfigError,
     OwnershipLost,
     RunBusy,
-    RunCorrupt,
+    RunError,
     RunFinished,
     RunNotFound,
-    RunTooNew,
     UnknownSuspension,
 )
 from ..results import Suspension
@@ -204,7 +203,10 @@ class RunStore:
         raise NotImplementedError
 
     def _newest_first(self) -> Iterator[Tuple[str, Dict[str, Any]]]:
-        """Id and last head of every run, by time of creation; a finished run's head may be trusted."""
+        """Id and last head of every run, by time of creation.
+
+        A status of finished is trusted: it was compared with the records.
+        """
         raise NotImplementedError
 
     # What follows from that.
@@ -281,17 +283,18 @@ class RunStore:
         """
         found: List[Dict[str, Any]] = []
         for run_id, head in self._newest_first():
-            if head.get("status") != "finished" and agent in (None, head.get("agent")):
-                found.extend(dict(item, run_id=run_id) for item in self._asked(run_id))
+            if head.get("status") != "finished":
+                found.extend(dict(item, run_id=run_id) for item in self._asked(run_id, agent))
         latest = None if older_than is None else self._now() - older_than
         return [item for item in found if latest is None or item.get("created_at", 0.0) <= latest]
 
-    def _asked(self, run_id: str) -> List[Dict[str, Any]]:
+    def _asked(self, run_id: str, agent: Optional[str]) -> List[Dict[str, Any]]:
         try:
             standing = self.standing(run_id)
-            asked = self._undecided(run_id, standing) if standing.suspended else []
+            meant = standing.suspended and agent in (None, standing.about.get("agent"))
+            asked = self._undecided(run_id, standing) if meant else []
             return [dict(vars(Suspension.from_dict(item))) for item in asked]
-        except (RunNotFound, RunCorrupt, RunTooNew):  # deleted meanwhile, or shown by `list` with its error
+        except RunError:  # deleted meanwhile, or shown by `list` with its error
             return []
 
     def list(self, status: Optional[str] = None, agent: Optional[str] = None, limit: int = 100,
@@ -337,22 +340,35 @@ class RunStore:
         try:
             standing = self.standing(run_id)
             return dict(head, run_id=run_id, status=self._status(run_id, standing), **standing.shown())
-        except (RunCorrupt, RunTooNew) as error:
-            return dict(head, run_id=run_id, status="interrupted",
-                        error={"type": type(error).__name__, "message": str(error)})
         except RunNotFound:  # deleted meanwhile
             return None
+        except RunError as error:  # damaged, or not to be read by us
+            return dict(head, run_id=run_id, status="interrupted",
+                        error={"type": type(error).__name__, "message": str(error)})
 
     def prune(self, older_than: float, status: str = "finished") -> List[str]:
-        """Delete runs in which nothing has happened for so many seconds.  Returns their ids."""
-        pruned = []
+        """Delete runs in which nothing has happened for so many seconds.  Returns their ids.
+
+        Their records decide; runs that cannot be read are left alone.
+        """
+        pruned, latest = [], self._now() - older_than
         for head in self.list(status, limit=sys.maxsize, older_than=older_than):
             try:
-                self.delete(head["run_id"])
-                pruned.append(head["run_id"])
+                if self._stands(head["run_id"], status, latest):
+                    self.delete(head["run_id"])
+                    pruned.append(head["run_id"])
             except (RunBusy, RunNotFound):  # taken up, or deleted by another one, since it was listed
                 continue
         return pruned
+
+    def _stands(self, run_id: str, status: Optional[str], latest: float) -> bool:
+        """Whether a run's records say that it has this status, and that since `latest`."""
+        try:
+            standing = self.standing(run_id)
+            found = self._status(run_id, standing)
+        except RunError:
+            return False
+        return status in (None, found) and standing.updated_at <= latest
 
 
 def already_decided(run_id: str, suspension_id: str, first: Mapping[str, Any]) -> AlreadyDecided:

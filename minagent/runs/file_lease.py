@@ -30,7 +30,7 @@ LOCK = "lock"
 
 
 class FileLease(Lease):
-    """Ownership of a run on disk.
+    """Ownership of a run on disk, until it is released or nobody has this object any more.
 
     Parameters:
         store: The `JsonFileRuns`.
@@ -178,6 +178,9 @@ class FileLease(Lease):
                 self._cancelled = True
             except FileNotFoundError:
                 pass
+            except OSError as error:
+                raise RunError("run %s was asked to cancel, and the request cannot be used up: %s; check the "
+                               "permissions of %s" % (self.run_id, error, self._folder), self.run_id) from error
         return self._cancelled
 
     # Blobs and the head.
@@ -188,8 +191,7 @@ class FileLease(Lease):
         path = os.path.join(self._folder, BLOBS, sha)
         with self._putting:
             if sha not in self._put:
-                if not _holds(path, sha):
-                    self._attempt(lambda: _write_blob(path, data))
+                self._attempt(lambda: _keep_blob(path, sha, data))
                 self._put.add(sha)
                 with self._lock:
                     self._fresh.append(path)  # the last owner may have left it unsynced
@@ -216,7 +218,7 @@ class FileLease(Lease):
             try:
                 files.write_file(path + ".new", _pretty(dict(shown, **facts)), sync=False)
                 files.replace(path + ".new", path)
-            except OSError:  # a cache; the next one who looks makes it from the journal
+            except (OSError, RunError):  # a cache; the next one who looks makes it from the journal
                 pass
 
     # The end.
@@ -228,9 +230,9 @@ class FileLease(Lease):
 
     def _close(self) -> None:
         if self._fd >= 0:
-            self._held.fds.remove(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            self._held.fds.remove(fd)
+            os.close(fd)
         self._held.release()
 
 
@@ -241,7 +243,9 @@ def _pretty(value: Any) -> bytes:
         return json.dumps(value, indent=1).encode("ascii")
 
 
-def _write_blob(path: str, data: bytes) -> None:
+def _keep_blob(path: str, sha: str, data: bytes) -> None:
+    if _holds(path, sha):
+        return
     folder = os.path.dirname(path)
     files.make_folder(folder)
     draft = os.path.join(folder, "." + os.urandom(8).hex())

@@ -51,6 +51,17 @@ def read_file(path: str) -> bytes:
         os.close(fd)
 
 
+def read_tail(path: str, most: int) -> Tuple[bytes, int]:
+    """The last bytes of a file, `most` at most, and its size."""
+    fd = open_file(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        os.lseek(fd, max(0, size - most), os.SEEK_SET)
+        return read_all(fd), size
+    finally:
+        os.close(fd)
+
+
 def read_all(fd: int) -> bytes:
     """All bytes from where an open file stands."""
     pieces: List[bytes] = []

@@ -15,6 +15,8 @@ For one machine and a local disk.  What is not here: writing a journal (`file_le
 
 from __future__ import annotations
 
+import errno
+import gc
 import json
 import os
 import re
@@ -22,19 +24,30 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
-from ..errors import ConfigError, RunBusy, RunCorrupt, RunError, RunNotFound, RunTooNew
+from ..errors import ConfigError, RunBusy, RunError, RunNotFound
 from . import files, inbox, locks
 from .base import Lease, Posted, Record, RunStore
 from .file_lease import CANCEL, HEAD, INBOX, JOURNAL, LOCK, FileLease, read_blob
 from .ids import check_run_id, usable_as_name
 from .listing import newest_first
-from .records import check_schema, from_journal, to_line
+from .records import check_schema, from_journal, last_record, to_line
 from .standing import Standing
+
+#: What to do about an error, by its number.
+_ADVICE = dict.fromkeys((errno.EACCES, errno.EPERM), "; a store is for one user: work as that one, or chown the "
+                        "files that are another's")
+_ADVICE[errno.EROFS] = "; runs on a read-only file system can be looked at, and not made or taken further"
 
 _SHARD = re.compile(r"\d{4}\Z")
 
 #: Seconds that making a run waits for others who are making theirs.
 _PATIENCE = 30.0
+
+#: A lock that only garbage has is looked for after so many seconds of them.
+_SUSPICION = 1.0
+
+#: How many of a journal's last bytes are read to see whether it ends as its head says.
+_TAIL = 8192
 
 #: Seconds after which what a killed process left half made or half deleted is removed by `prune`.
 _DEBRIS_AGE = 86400.0
@@ -106,19 +119,13 @@ class JsonFileRuns(RunStore):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Be the only one who gives names: a run of that id may be in another month's folder, too."""
-        give_up = time.monotonic() + _PATIENCE
-        path = os.path.join(self.root, LOCK)
-        held = locks.take(path)
-        while held is None:
-            if time.monotonic() > give_up:
-                raise RunError("the lock %s was held for %d s; see what the process that has it is doing"
-                               % (path, _PATIENCE))
-            time.sleep(0.001)
-            held = locks.take(path)
-        try:
+        held = None
+        try:  # from before it is taken, so that nothing comes between that and its release
+            held = _wait_for(os.path.join(self.root, LOCK))
             yield
         finally:
-            held.release()
+            if held is not None:
+                held.release()
 
     def acquire(self, run_id: str) -> Lease:
         folder = self._folder(run_id)
@@ -135,8 +142,7 @@ class JsonFileRuns(RunStore):
         path = os.path.join(folder, LOCK)
         held = locks.take(path)
         if held is None:
-            who = files.read_file(path).decode("utf-8", "replace").strip() or "somebody"
-            raise RunBusy("run %s is owned by %s; try again later" % (run_id, who), run_id)
+            raise RunBusy("run %s is owned by %s; try again later" % (run_id, _signature(path)), run_id)
         return held
 
     def delete(self, run_id: str) -> None:
@@ -155,7 +161,7 @@ class JsonFileRuns(RunStore):
     def prune(self, older_than: float, status: str = "finished") -> List[str]:
         pruned = super().prune(older_than, status)
         for shard in self._shards():
-            for name, changed_at in files.entries(shard):
+            for name, changed_at in self._entries(shard):
                 if name.startswith((".new-", ".gone-")) and changed_at < time.time() - _DEBRIS_AGE:
                     files.remove_tree(os.path.join(shard, name))
         return pruned
@@ -179,7 +185,9 @@ class JsonFileRuns(RunStore):
             return read_blob(folder, run_id, sha)
 
     def _owned(self, run_id: str) -> bool:
-        return locks.taken(os.path.join(self._folder(run_id), LOCK))
+        path = os.path.join(self._folder(run_id), LOCK)
+        with self.translated(run_id):
+            return locks.taken(path)
 
     # Telling the owner.
 
@@ -189,14 +197,14 @@ class JsonFileRuns(RunStore):
         folder = self._folder(run_id)
         with self.translated(run_id):
             os.close(files.open_file(os.path.join(folder, CANCEL), os.O_WRONLY | os.O_CREAT))
-        _wake(folder)
+            _wake(folder)
 
     def _insert(self, run_id: str, suspension_id: str, posted: Posted) -> Optional[Posted]:
         folder = self._folder(run_id)
         with self.translated(run_id):
             first = inbox.insert(os.path.join(folder, INBOX), posted, self._alone)
-        if first is None:
-            _wake(folder)
+            if first is None:
+                _wake(folder)
         return first
 
     # Finding.
@@ -209,55 +217,71 @@ class JsonFileRuns(RunStore):
         return folder
 
     def _find(self, run_id: str) -> Optional[str]:
+        refused: Optional[OSError] = None
         for shard in self._shards():
             folder = os.path.join(shard, run_id)
-            if files.is_folder(folder):
-                return folder
+            try:
+                if files.is_folder(folder):
+                    return folder
+            except OSError as error:  # another user's month; the run may be in a month of ours
+                refused = refused or error
+        if refused is not None:
+            raise self._unusable(run_id, refused) from refused
         return None
 
     def _shards(self) -> List[str]:
         """The months' folders, newest first."""
-        names = sorted((name for name, _ in files.entries(self.root) if _SHARD.match(name)), reverse=True)
+        names = sorted((name for name, _ in self._entries(self.root) if _SHARD.match(name)), reverse=True)
         if names:
-            files.check_private(self.root)  # what others can put there is not read either
+            with self.translated():
+                files.check_private(self.root)  # what others can put there is not read either
         return [os.path.join(self.root, name) for name in names]
+
+    def _entries(self, folder: str) -> List[Tuple[str, float]]:
+        with self.translated():
+            return list(files.entries(folder))
 
     def _newest_first(self) -> Iterator[Tuple[str, Dict[str, Any]]]:
         for shard in self._shards():
             heads = {name: self._head(name, os.path.join(shard, name))
-                     for name, _ in files.entries(shard) if usable_as_name(name)}
+                     for name, _ in self._entries(shard) if usable_as_name(name)}
             yield from newest_first(heads)
 
     def _head(self, run_id: str, folder: str) -> Dict[str, Any]:
-        """What the last owner showed; without a status unless that is final and of this very journal."""
+        """What the last owner showed; without a status unless that is final and the journal ends so."""
         try:
             head = json.loads(files.read_file(os.path.join(folder, HEAD)).decode("utf-8"))
-            size = os.stat(os.path.join(folder, JOURNAL)).st_size
-        except (OSError, RunError, ValueError):
+        except (OSError, RunError, ValueError, RecursionError):
             head = None
         if not _usable(head):  # a cache: made again from the journal
             return self._rebuilt(run_id)
-        if head.get("journal_bytes") != size or head.get("status") != "finished":
-            head.pop("status", None)
+        if head.pop("status", None) == "finished":
+            head.update(_ending(os.path.join(folder, JOURNAL), head))
         return dict(head)
 
     def _rebuilt(self, run_id: str) -> Dict[str, Any]:
         try:
             return Standing(self.read(run_id)).shown()
-        except (RunCorrupt, RunTooNew, RunNotFound):  # `list` says so
+        except RunError:  # `list` says so
             return {}
 
     @contextmanager
-    def translated(self, run_id: str) -> Iterator[None]:
+    def translated(self, run_id: Optional[str] = None) -> Iterator[None]:
         """Say of a file that is not there that the run is not, and of other trouble which run has it."""
         try:
             yield
         except FileNotFoundError as error:
+            if run_id is None:
+                raise self._unusable(run_id, error) from error
             raise RunNotFound("run %s was deleted, or its folder is not complete: %s" % (run_id, error),
                               run_id) from error
         except OSError as error:
-            raise RunError("the store of run %s cannot be used: %s; check the disk and the permissions of %s"
-                           % (run_id, error, self.root), run_id) from error
+            raise self._unusable(run_id, error) from error
+
+    def _unusable(self, run_id: Optional[str], error: OSError) -> RunError:
+        of = "" if run_id is None else " of run %s" % run_id
+        return RunError("the store%s cannot be used: %s; check the disk and the permissions of %s%s"
+                        % (of, error, self.root, _ADVICE.get(error.errno or 0, "")), run_id)
 
 
 def _owned_from_birth(draft: str) -> locks.Held:
@@ -266,6 +290,42 @@ def _owned_from_birth(draft: str) -> locks.Held:
         raise RunError("the new folder %s is locked already; see which process did that" % draft)
     held.sign()
     return held
+
+
+def _wait_for(path: str) -> locks.Held:
+    begun, searched = time.monotonic(), False
+    while True:
+        held = locks.take(path)
+        if held is not None:
+            return held
+        waited = time.monotonic() - begun
+        if waited > _PATIENCE:
+            raise RunError("the lock %s was held for %d s by %s; see what that is doing"
+                           % (path, _PATIENCE, "this process" if locks.holder(path) else "another process"))
+        if waited > _SUSPICION and not searched:
+            searched = True
+            gc.collect()
+        time.sleep(0.001)
+
+
+def _signature(path: str) -> str:
+    """Who has a lock, as its file says."""
+    try:
+        return files.read_file(path).decode("utf-8", "replace").strip() or "somebody"
+    except OSError:
+        return "somebody"
+
+
+def _ending(journal: str, head: Dict[str, Any]) -> Dict[str, Any]:
+    """What the last record says of a run that its head calls finished; nothing if that is not so."""
+    try:
+        tail, size = files.read_tail(journal, _TAIL)
+    except (OSError, RunError):
+        return {}
+    last = last_record(tail) if head.get("journal_bytes") == size else None
+    if last is None or last["status"] != "completed":
+        return {}
+    return {"status": "finished", "updated_at": last.get("at", 0.0), "last_seq": last["seq"]}
 
 
 def _usable(head: Any) -> bool:

@@ -31,7 +31,8 @@ def newest_first(heads: Mapping[str, Dict[str, Any]]) -> List[Tuple[str, Dict[st
 def matches(head: Mapping[str, Any], wanted: Mapping[str, Any],
              metadata: Optional[Mapping[str, Any]]) -> bool:
     """Whether a head has the wanted members (None is any), and metadata with at least these."""
-    own = head.get("metadata") or {}
+    found = head.get("metadata")
+    own = found if isinstance(found, Mapping) else {}
     return (all(value is None or head.get(key) == value for key, value in wanted.items())
             and all(own.get(key) == value for key, value in (metadata or {}).items()))
 

@@ -6,7 +6,7 @@ What is not here: where lines are kept (`file_lease`, `memory`), and what record
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 from zlib import crc32
 
 from ..errors import EncodeError, RunCorrupt, RunTooNew
@@ -91,8 +91,21 @@ def from_journal(data: bytes, run_id: str) -> Tuple[List[Record], int]:
     return records, start
 
 
+def last_record(tail: bytes) -> Optional[Record]:
+    """The record of the last line of a journal's last bytes; None if it is damaged or not whole in them."""
+    lines = tail.split(b"\n")
+    if len(lines) < 2 or lines[-1]:
+        return None
+    try:
+        return _next(lines[-2], [])
+    except ValueError:
+        return None
+
+
 def _next(line: bytes, records: List[Record]) -> Record:
     record = from_line(line)
+    if not (isinstance(record, dict) and isinstance(record.get("seq"), int) and "status" in record):
+        raise ValueError("it is no record")
     if records and record["seq"] != records[-1]["seq"] + 1:
         raise ValueError("record %r follows record %r" % (record["seq"], records[-1]["seq"]))
     return record

@@ -1,9 +1,11 @@
 """minagent: agents for synchronous Python programs.
 
-Names are loaded on first use; importing this package loads nothing else.
+Names are loaded on first use; importing this package loads next to nothing else.
 """
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING
+
+from ._lazy import lazy
 
 if TYPE_CHECKING:
     from .agent.agent import Agent as Agent
@@ -51,16 +53,4 @@ _HOMES = {
 }
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    import importlib
-
-    value = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    return sorted(set(globals()) | set(_HOMES))
+__getattr__, __dir__ = lazy(__name__, _HOMES)

@@ -6,7 +6,9 @@ first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
 
 if TYPE_CHECKING:
     from .base import Lease as Lease
@@ -19,16 +21,4 @@ _HOMES = {"Lease": "base", "RunStore": "base", "NullRuns": "null", "MemoryRuns":
           "JsonFileRuns": "json_files"}
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    import importlib
-
-    value = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    return sorted(set(globals()) | set(_HOMES))
+__getattr__, __dir__ = lazy(__name__, _HOMES)

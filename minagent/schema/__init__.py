@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing
 
 # `encode` is also the name of its module; bound here before anyone can load that, it is always the function.
+from .._lazy import lazy
 from .encode import encode
 
 if typing.TYPE_CHECKING:
@@ -24,17 +25,4 @@ _ROOMS = {"from_json": "convert", "Docstring": "docstrings", "parse_docstring": 
           "FunctionSchema": "function", "function_schema": "function", "json_schema": "types",
           "Validator": "validate"}
 
-
-def __getattr__(name: str) -> typing.Any:
-    """Load a name's room on first use: most processes need only some of them."""
-    if name not in _ROOMS:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    import importlib
-
-    value = getattr(importlib.import_module("." + _ROOMS[name], __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> typing.List[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = lazy(__name__, _ROOMS)

@@ -6,7 +6,9 @@ library.  Names are loaded on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy
 
 if TYPE_CHECKING:
     from .clock import FrozenClock as FrozenClock
@@ -26,16 +28,4 @@ _HOMES = {"ScriptedModel": "scripted_model", "Turn": "turns", "says": "turns", "
           "FrozenClock": "clock", "inline": "clock", "InlineExecutor": "clock"}
 __all__ = sorted(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    import importlib
-
-    value = getattr(importlib.import_module("." + _HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> List[str]:
-    return sorted(set(globals()) | set(_HOMES))
+__getattr__, __dir__ = lazy(__name__, _HOMES)

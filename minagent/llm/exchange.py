@@ -92,7 +92,6 @@ class Exchange:
         limits = shorter(self.patience.connect, remaining), shorter(self.patience.first_byte, remaining)
         with self.translating, self.line:
             self._response = adapter.send(request, stream=True, timeout=limits, **settings)
-        self.call.check()  # Headers that end early because the socket was shut look complete.
         self.status = self._response.status_code
         self.headers = self._response.headers
 
@@ -108,13 +107,13 @@ class Exchange:
         try:
             with self.translating:
                 for chunk in self._response.iter_content(64 * 1024):
-                    self.call.check()
                     body += chunk
                     if len(body) > ANSWER_LIMIT:
                         raise endless(self.who, ANSWER_LIMIT, bytes(body))
         except ModelUnreachable as error:
             raise truncated(self.who, reason(error.__cause__ or error)) from error
-        self.call.check()  # So does a body without a length.
+        # A socket that was shut looks like the end of the headers, or of a body without a length.
+        self.call.check()
         length = self.headers.get("content-length", "")
         if re.match(r"[0-9]{1,18}\Z", length) and len(body) < int(length) and "content-encoding" not in self.headers:
             raise truncated(self.who, "%d of %s bytes" % (len(body), length))

@@ -65,12 +65,12 @@ class ChatAnswer:
         if "citations" in event or "search_results" in event:
             self._cite(event)
         parts: List[StreamPart] = []
-        for choice in _needed(event, "choices", list):
+        for choice in self._needed(event, "choices", list):
             if isinstance(choice, dict) and not choice.get("index"):
                 self.started = True
                 # Perplexity sends both, and a different one of them counts in a stream than outside.
                 first, second = ("message", "delta") if self._calls.whole else ("delta", "message")
-                self._take(_needed(choice, first, dict) or _needed(choice, second, dict), parts)
+                self._take(self._needed(choice, first, dict) or self._needed(choice, second, dict), parts)
                 self.finish_word = _text(choice.get("finish_reason")) or self.finish_word
         return parts
 
@@ -83,7 +83,7 @@ class ChatAnswer:
         self._calls.whole = True
         parts = self.feed(data)
         if not self.started:
-            raise _strange("has no choices", data)
+            raise self._strange("has no choices", data)
         return parts + self.end()
 
     def _take(self, delta: Json, parts: List[StreamPart]) -> None:
@@ -95,17 +95,32 @@ class ChatAnswer:
         if isinstance(content, str):
             self._write("text", content, parts)
         else:
-            self._mixed(_needed(delta, "content", list), parts)
+            self._mixed(self._needed(delta, "content", list), parts)
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             self._write("text", delta["refusal"], parts)
             self._refused()
-        for position, fragment in enumerate(_needed(delta, "tool_calls", list)):
+        for position, fragment in enumerate(self._needed(delta, "tool_calls", list)):
             if isinstance(fragment, dict):
                 self._close(parts)
                 self._calls.take(fragment, position, parts)
         for annotation in _items(delta.get("annotations")):
             citation = _object(_object(annotation).get("url_citation"))
             self._source(citation.get("url"), citation)
+
+    def _needed(self, data: Json, key: str, kind: type) -> Any:
+        """A member without which the answer would be another one; nothing, of whatever type, is an empty one.
+
+        Raises:
+            BadResponse: If it is of another type.
+        """
+        value = data.get(key) or kind()
+        if not isinstance(value, kind):
+            raise self._strange("has %s as its %s, expected %s" % (type(value).__name__, key, kind.__name__), data)
+        return value
+
+    def _strange(self, what: str, data: Json) -> BadResponse:
+        return BadResponse("the answer of %s %s; check base_url" % (self._model, what), status=200,
+                           body=json.dumps(data, ensure_ascii=False))
 
     def _think(self, delta: Json, parts: List[StreamPart]) -> None:
         """Reasoning; some servers send the same text under several names, and details beside it."""
@@ -248,22 +263,6 @@ def _items(value: Any) -> Sequence[Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _needed(data: Json, key: str, kind: type) -> Any:
-    """A member without which the answer would be another one; nothing, of whatever type, is an empty one.
-
-    Raises:
-        BadResponse: If it is of another type.
-    """
-    value = data.get(key) or kind()
-    if not isinstance(value, kind):
-        raise _strange("has %s as its %s, expected %s" % (type(value).__name__, key, kind.__name__), data)
-    return value
-
-
-def _strange(what: str, data: Json) -> BadResponse:
-    return BadResponse("the answer %s; check base_url" % what, status=200, body=json.dumps(data, ensure_ascii=False))
 
 
 class _Call:

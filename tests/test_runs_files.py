@@ -839,6 +839,15 @@ def test_an_interrupt_at_any_moment_leaves_no_lock_held(store, work):
     store.acquire("r0").release()
 
 
+def test_a_lock_whose_collection_was_interrupted_is_free(store, monkeypatch):
+    """An interrupt may come just then, and Python goes on as if nothing had been."""
+    monkeypatch.setattr(locks.Held, "__del__", lambda self: None)
+    store.create("r1", created())
+    assert store.status("r1") == "interrupted"
+    store.acquire("r1")
+    store.acquire("r1").release()
+
+
 def test_a_lock_that_only_garbage_has_is_found(store, monkeypatch):
     """Who waits for the root's lock looks for such ones after a while."""
     monkeypatch.setattr("minagent.runs.json_files._SUSPICION", 0.0)

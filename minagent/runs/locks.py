@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
+from weakref import ref
 
 from ..errors import RunError
 from .files import open_file, write_all
@@ -113,11 +114,26 @@ class Kept:
     Attributes:
         fds: Descriptors that a forked child closes, the lock's own first.
         news: Set by threads of this process that have something for the holder.
+        key: Device and inode of the file.
+        locked: Whether it was locked.
+        held: Leads to the `Held` as long as somebody has that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, held: Held, kind: Any):
         self.fds: List[int] = []
         self.news = threading.Event()
+        self.key = (-1, -1)
+        self.locked = False
+        self.held = ref(held)
+        self._kind = kind
+
+    def free(self) -> None:
+        """Give up the lock; can be done again from wherever it was interrupted.  Only under _guard."""
+        if self.locked and self.fds:
+            self._kind.drop(self.fds[0])  # before the close: a child may have a copy of the descriptor
+        if _held.get(self.key) is self:
+            del _held[self.key]
+        self.close()
 
     def close(self) -> None:
         """Close the descriptors; again is harmless."""
@@ -137,28 +153,30 @@ class Held:
     _pid = -1  # of one that was interrupted while it was made: it has nothing to free
 
     def __init__(self, kind: Any):
-        self._kept = Kept()
+        self._kept = Kept(self, kind)
         self.fds = self._kept.fds
         self.news = self._kept.news
-        self._key = (-1, -1)
         self._kind = kind
-        self._locked = False
         self._pid = os.getpid()
 
     def grasp(self, path: str) -> bool:
         """Lock the file that has this name now, if nobody has it locked."""
         self.fds.append(open_file(path, os.O_RDWR | os.O_CREAT))
         info = os.fstat(self.fds[0])
-        self._key = (info.st_dev, info.st_ino)
-        self._locked = _take(self._kind, self.fds[0])
-        return self._locked
+        self._kept.key = (info.st_dev, info.st_ino)
+        self._kept.locked = _take(self._kind, self.fds[0])
+        return self._kept.locked
 
     def note(self, path: str) -> bool:
         """Let this process know of the lock, unless another file has the name by now.  Only under _guard."""
-        if _key(path) != self._key:
+        if _key(path) != self._kept.key:
             return False
-        _held[self._key] = self._kept
+        _held[self._kept.key] = self._kept
         return True
+
+    def noted(self) -> bool:
+        """Whether this process knows of the lock."""
+        return _held.get(self._kept.key) is self._kept
 
     def sign(self) -> None:
         """Say in the lock's file who has it.  For people only, so that it may fail."""
@@ -175,16 +193,11 @@ class Held:
         if self._pid != os.getpid():
             return
         with _guard:
-            # In this order, so that it can be done again from wherever it was interrupted.
-            if self._locked and self.fds:
-                self._kind.drop(self.fds[0])  # before the close: a child may have a copy of the descriptor
-            if _held.get(self._key) is self._kept:
-                del _held[self._key]
-            self._kept.close()
+            self._kept.free()
 
     def __del__(self) -> None:
-        # Little is done after a release, for an interrupt that comes in here is lost.  At the interpreter's exit,
-        # when there is no _guard any more, the system frees it.
+        # An interrupt that comes in here is lost: little is done after a release, and _sweep does what was not.
+        # At the interpreter's exit, when there is no _guard any more, the system frees it.
         if self._pid >= 0 and self.fds and _guard is not None:
             self.release()
 
@@ -208,6 +221,7 @@ def take(path: str) -> Optional[Held]:
     kind = kernel()
     with _guard:
         _watch_forks()
+        _sweep()
         while _key(path) not in _held:
             held = Held(kind)
             try:
@@ -217,9 +231,15 @@ def take(path: str) -> Optional[Held]:
                     return held
                 # The folder was moved away while we waited, and another file has the name now: try that one.
             finally:
-                if _held.get(held._key) is not held._kept:
+                if not held.noted():
                     held.release()
     return None
+
+
+def _sweep() -> None:
+    """Free what nobody has any more and could not be freed when it was collected.  Only under _guard."""
+    for kept in [kept for kept in list(_held.values()) if kept.held() is None]:
+        kept.free()
 
 
 def _take(kind: Any, fd: int) -> bool:
@@ -250,6 +270,7 @@ def taken(path: str) -> bool:
 def holder(path: str) -> Optional[Kept]:
     """What is noted of the lock on a file, if this process has it."""
     with _guard:
+        _sweep()
         return _held.get(_key(path))
 
 

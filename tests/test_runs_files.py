@@ -849,17 +849,34 @@ def test_a_lock_whose_collection_was_interrupted_is_free(store, monkeypatch):
 
 
 def test_a_lock_that_only_garbage_has_is_found(store, monkeypatch):
-    """Who waits for the root's lock looks for such ones after a while."""
+    """Who wants a run that this process has looks for such ones, and who waits for the root's lock."""
     monkeypatch.setattr("minagent.runs.json_files._SUSPICION", 0.0)
+    monkeypatch.setattr(locks, "SEARCH_PAUSE", 0.0)
     os.mkdir(store.root, 0o700)
     gc.disable()
     try:
         cycle = [locks.take(os.path.join(store.root, "lock"))]
         cycle.append(cycle)
         del cycle
-        store.create("r1", created()).release()
+        cycle = [store.create("r1", created())]
+        cycle.append(cycle)
+        del cycle
+        store.acquire("r1").release()
     finally:
         gc.enable()
+
+
+def test_garbage_is_searched_for_locks_only_now_and_then(store, monkeypatch):
+    """Who asks again and again for a busy run does not slow the program down."""
+    searched = []
+    monkeypatch.setattr(gc, "collect", lambda: searched.append(1))
+    monkeypatch.setattr(locks, "_searched_at", float("-inf"))
+    monkeypatch.setattr(locks, "SEARCH_PAUSE", 1e9)
+    with store.create("r1", created()):
+        for _ in range(3):
+            with pytest.raises(RunBusy):
+                store.acquire("r1")
+    assert searched == [1]
 
 
 def test_a_lock_that_is_kept_is_told_after_a_while(store, monkeypatch):

@@ -16,7 +16,6 @@ For one machine and a local disk.  What is not here: writing a journal (`file_le
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
 import re
@@ -141,6 +140,8 @@ class JsonFileRuns(RunStore):
     def _own(self, run_id: str, folder: str) -> locks.Held:
         path = os.path.join(folder, LOCK)
         held = locks.take(path)
+        if held is None and locks.search(path):
+            held = locks.take(path)
         if held is None:
             raise RunBusy("run %s is owned by %s; try again later" % (run_id, _signature(path)), run_id)
         return held
@@ -293,7 +294,7 @@ def _owned_from_birth(draft: str) -> locks.Held:
 
 
 def _wait_for(path: str) -> locks.Held:
-    begun, searched = time.monotonic(), False
+    begun = time.monotonic()
     while True:
         held = locks.take(path)
         if held is not None:
@@ -302,9 +303,8 @@ def _wait_for(path: str) -> locks.Held:
         if waited > _PATIENCE:
             raise RunError("the lock %s was held for %d s by %s; see what that is doing"
                            % (path, _PATIENCE, "this process" if locks.holder(path) else "another process"))
-        if waited > _SUSPICION and not searched:
-            searched = True
-            gc.collect()
+        if waited > _SUSPICION:
+            locks.search(path)
         time.sleep(0.001)
 
 

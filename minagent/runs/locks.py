@@ -7,6 +7,7 @@ The lock's file is never deleted while it matters.  What is not here: what a loc
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import threading
@@ -19,6 +20,9 @@ from .files import open_file, write_all
 
 #: How often a lock is tried again that only those hold who look whether it is held.
 _TRIES = 100
+
+#: Seconds from one search for locks that only garbage has to the next one.
+SEARCH_PAUSE = 1.0
 
 
 class Flock:
@@ -207,6 +211,7 @@ _held: Dict[Tuple[int, int], Kept] = {}
 # be collected anywhere.
 _guard = threading.RLock()
 _watching = False
+_searched_at = float("-inf")
 
 
 def take(path: str) -> Optional[Held]:
@@ -272,6 +277,21 @@ def holder(path: str) -> Optional[Kept]:
     with _guard:
         _sweep()
         return _held.get(_key(path))
+
+
+def search(path: str) -> bool:
+    """Collect garbage if this process has the lock on a file, for it may be that only garbage has it.
+
+    Returns:
+        Whether that was done; it takes time, so that it is done seldom.
+    """
+    global _searched_at
+    now = time.monotonic()
+    if holder(path) is None or now < _searched_at + SEARCH_PAUSE:
+        return False
+    _searched_at = now
+    gc.collect()
+    return True
 
 
 def _key(path: str) -> Tuple[int, int]:

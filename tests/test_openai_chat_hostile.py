@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from minagent.errors import AuthenticationFailed, BadResponse, ModelError
+from minagent.errors import AuthenticationFailed, BadRequest, BadResponse, ModelError
 from minagent.llm.base import Frame, ModelCall, ModelRequest
 from minagent.llm.openai_chat import OpenAIChat
 from minagent.llm.openai_chat_answer import read_usage
@@ -41,7 +41,8 @@ ANSWER = {"id": "x", "model": "m", "choices": [{"index": 0, "message": MESSAGE, 
           "citations": ["http://y"], "search_results": [{"url": "http://z", "title": "t"}],
           "x_groq": {"usage": {"prompt_tokens": 1}},
           "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5, "cost": 0.1,
-                    "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1}}}
+                    "prompt_tokens_details": {"cached_tokens": 1},
+                    "completion_tokens_details": {"reasoning_tokens": 1}}}
 MIXED = {"choices": [{"message": {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "a"}]},
                                               {"type": "text", "text": "b"}]}, "finish_reason": "stop"}]}
 WEIRD = (None, "", [], {}, 0, -1, 1.5, float("inf"), float("nan"), True, "x" * 10, [None], [[]], {"a": 1},
@@ -71,12 +72,12 @@ def test_no_value_anywhere_breaks_an_answer(stream):
     bodies = [changed(answer, path, value) for answer in (ANSWER, MIXED)
               for path, value in itertools.product(places(answer), WEIRD)]
     replies = [Reply.sse([body]) if stream else Reply.json(body) for body in bodies]
-    made, request = None, ModelRequest(Frame(), [Message.user("hi")])
+    request, call = ModelRequest(Frame(), [Message.user("hi")]), ModelCall(stream=stream, retries=0)
     with ScriptedServer(replies) as server:
         made = OpenAIChat("m", server.url + "/v1")
         for _ in bodies:
             try:
-                parts = [part for parts in made.do_stream(request, ModelCall(stream=stream, retries=0)) for part in parts]
+                parts = [part for parts in made.do_stream(request, call) for part in parts]
             except ModelError as error:
                 assert error.body or not isinstance(error, BadResponse)
                 json.dumps([str(error), error.body, error.code], ensure_ascii=False).encode()
@@ -91,7 +92,8 @@ def test_no_value_anywhere_breaks_an_answer(stream):
 def test_what_is_no_number_of_tokens_is_unknown(value):
     """Texts, lists, booleans, fractions and what no count can be are None, also within the details."""
     names = ("prompt_tokens", "completion_tokens", "total_tokens")
-    data = dict({name: value for name in names}, prompt_tokens_details={"cached_tokens": value, "cache_write_tokens": value},
+    details = {"cached_tokens": value, "cache_write_tokens": value}
+    data = dict(dict.fromkeys(names, value), prompt_tokens_details=details,
                 completion_tokens_details={"reasoning_tokens": value}, cached_tokens=7.0)
     assert read_usage(data) == Usage(None, None, None, 7, None)
     assert read_usage(dict(data, prompt_tokens_details=value, completion_tokens_details=value)).input_tokens is None
@@ -110,10 +112,29 @@ def test_what_holds_the_answer_must_be_of_its_type(path, value, stream):
     assert json.dumps(value) in caught.value.body
 
 
+def test_what_names_nothing_is_ignored():
+    """An id that is no text is replaced, a title that is none left out, an address that is none no source."""
+    message = {"content": "x", "tool_calls": [{"id": {"a": 1}, "function": {"name": "f", "arguments": "{}"}}],
+               "annotations": [{"url_citation": {"url": "http://a", "title": ["t"]}}, {"url_citation": {"url": [1]}}]}
+    with ScriptedServer([Reply.json({"choices": [{"message": message}]})]) as server:
+        parts = dict(ask(server))
+    assert parts["tool-call"]["call_id"].startswith("call_")
+    assert parts["source"] == {"value": {"type": "url", "url": "http://a"}}
+
+
+@pytest.mark.parametrize("status", ["\u00b2", "9" * 5000, [1], True, 1e999])
+def test_an_error_body_of_wrong_types_is_told_all_the_same(status):
+    """Its message may hold half a character, and its status be none."""
+    body = {"error": {"message": "no\ud83d", "status_code": status, "code": {"a": 1}, "details": 5, "innererror": [1]}}
+    with ScriptedServer([Reply.json(body, 400)]) as server, pytest.raises(BadRequest, match="no\ufffd") as caught:
+        ask(server)
+    json.dumps([str(caught.value), caught.value.body], ensure_ascii=False).encode()
+
+
 def test_numbers_that_json_does_not_know_do_not_survive():
     """NaN, infinite and too large numbers are None; in arguments they make the call invalid."""
     assert decode("[NaN, -Infinity, 1e999, 1.5]") == [None, None, None, 1.5]
-    assert decode('{"a":NaN}') == {"a": None}
+    assert decode('{"a":NaN}') == {"a": None} and decode('"\\uD83D"') == "\ufffd"
     assert parse_arguments('{"a": NaN}') is None and parse_arguments('{"a": 1e999}') is None
 
 

@@ -29,8 +29,8 @@ HEADERS = {"authorization": Secret("Bearer " + KEY)}
 
 
 @contextlib.contextmanager
-def raw_server(*pieces):
-    """A server that sends the pieces, a moment between two, then waits for the other side to hang up."""
+def raw_server(*pieces, hang_up=False):
+    """A server that sends the pieces, a moment between two, then hangs up or waits for the other side to do so."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(5)
@@ -43,7 +43,7 @@ def raw_server(*pieces):
                 for piece in pieces:
                     connection.sendall(piece)
                     time.sleep(0.02)
-                while connection.recv(65536):
+                while not hang_up and connection.recv(65536):
                     pass
 
         thread = threading.Thread(target=serve)
@@ -102,8 +102,9 @@ def test_an_event_without_an_end_is_a_bad_response(monkeypatch):
     """A stream may not fill the memory with one line, or with comments; events in between begin anew."""
     monkeypatch.setattr(exchange, "EVENT_LIMIT", 1000)
     for line in (b"data: " + b"x" * 94, b": " + b"x" * 96 + b"\n\n"):
-        with ScriptedServer([Reply([line] * 100)]) as server, pytest.raises(BadResponse, match="without an end") as caught:
-            stream(server.url)
+        with ScriptedServer([Reply([line] * 100)]) as server:
+            with pytest.raises(BadResponse, match="without an end") as caught:
+                stream(server.url)
         assert caught.value.body.startswith(line[:50].decode())
     with ScriptedServer([Reply([b"data: " + b"x" * 494 + b"\n\n"] * 10)]) as server:
         assert len(stream(server.url)) == 10
@@ -116,6 +117,12 @@ def test_a_plain_answer_without_an_end_is_a_bad_response(monkeypatch):
     monkeypatch.setattr(exchange, "ANSWER_LIMIT", 1000)
     with ScriptedServer([Reply([b"x" * 100] * 100)]) as server, pytest.raises(BadResponse, match="without an end"):
         send(server.url)
+
+
+def test_a_length_that_is_no_number_is_ignored():
+    """A digit that is not one of ASCII says nothing about the body."""
+    with raw_server(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: \xb2\r\n\r\n", b"{}", hang_up=True) as url:
+        assert send(url, retries=0).body == b"{}"
 
 
 @pytest.mark.parametrize("reply", [Reply(b"", 204), Reply(b""), Reply([]), Reply([b"\r\n"]),
@@ -147,8 +154,8 @@ def shown(error):
 
 
 @pytest.mark.parametrize("headers, secret", [
-    (HEADERS, KEY), ({"x-api-key": KEY}, KEY), ({"Cookie": "a=" + KEY}, KEY), ({"x-own": "0123456789" * 3}, "0123456789"),
-    ({"authorization": b"Bearer " + KEY.encode()}, KEY),
+    (HEADERS, KEY), ({"x-api-key": KEY}, KEY), ({"Cookie": "a=" + KEY}, KEY),
+    ({"x-own": "0123456789" * 3}, "0123456789"), ({"authorization": b"Bearer " + KEY.encode()}, KEY),
 ])
 def test_a_refusal_quotes_no_secret_of_a_header(headers, secret):
     """Whoever gave the header, and however a body escapes it."""
@@ -158,14 +165,15 @@ def test_a_refusal_quotes_no_secret_of_a_header(headers, secret):
     with ScriptedServer([Reply(body.encode(), 400, {"x-request-id": value})]) as server:
         with pytest.raises(BadRequest, match=r"\*\*\*") as caught:
             send(server.url, headers)
-    assert secret not in shown(caught.value) and secret.replace("/", "\\/") not in shown(caught.value)
+    assert secret not in shown(caught.value) and secret.replace("/", "\\/") not in caught.value.body
 
 
-def test_a_secret_is_found_where_a_long_body_is_cut():
+@pytest.mark.parametrize("path, headers", [("", HEADERS), ("/x?key=" + KEY, {})])
+def test_a_secret_is_found_where_a_long_body_is_cut(path, headers):
     """Half of a key would not be found: the body is cut after the search."""
     body = b"x" * (64 * 1024 - 8) + KEY.encode() + b"y" * 100_000
     with ScriptedServer([Reply(body, 400)]) as server, pytest.raises(BadRequest) as caught:
-        send(server.url)
+        send(server.url + path, headers)
     assert KEY[:8] not in caught.value.body and len(caught.value.body) <= 64 * 1024
 
 
@@ -211,6 +219,7 @@ def test_a_key_that_no_header_can_hold_is_a_config_error():
 
 def test_what_is_no_secret_stays_readable():
     """A media type, a version or a title is no key; and of two secrets the longer is replaced first."""
-    assert secrets_of({"content-type": "application/json; x", "user-agent": "agent/1.0-with-a-long-name", "x-a": "short",
-                       "x-version": "2024-02-01-preview-long"}, "http://host/v1?api-version=2024-02-01-preview") == ()
+    assert secrets_of({"content-type": "application/json; x", "user-agent": "agent/1.0-with-a-long-name",
+                       "x-a": "short", "x-version": "2024-02-01-preview-long"},
+                      "http://host/v1?api-version=2024-02-01-preview") == ()
     assert secrets_of({"a-key": "abcd"}, "http://h?key=abcdef")[0] == "abcdef"

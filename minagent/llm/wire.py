@@ -70,7 +70,7 @@ def parse_arguments(raw: str) -> Optional[Dict[str, Any]]:
     overlooked; where more than one reading is possible, there is none.
     """
     found = strict_arguments(raw)
-    if found is None and _loads(raw) is _NO_JSON:
+    if found is None:
         found = strict_arguments(_TRAILING_COMMA.sub(r"\1", _only_object(raw)) or "[]")
     return found
 
@@ -89,7 +89,6 @@ def strict_arguments(raw: str) -> Optional[Dict[str, Any]]:
 
 #: A string, kept; or a comma after a value and before a closing bracket.
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]+|\\.)*"?)|(?<=[\w"\]}])\s*,(?=\s*[\]}])', re.DOTALL)
-_NO_JSON = object()
 
 
 def _only_object(text: str) -> str:
@@ -104,7 +103,7 @@ def _loads(text: str) -> Any:
         value = _strict.decode(text)
         return cleaned(value) if "\\u" in text else value
     except (ValueError, RecursionError):
-        return _NO_JSON
+        return False
 
 
 def _no_json(word: str) -> Any:

@@ -414,7 +414,7 @@ def test_a_hung_tool_with_a_timeout_is_given_up_in_time(hung):
     assert time.monotonic() - begun < 5
     assert [part.kind for part in output.tool_errors] == ["timeout"] and "0.1 seconds" in output.tool_errors[0].output
     assert [part.output for part in output.tool_results] == [4, "let go"] and hung.told == [True]
-    assert "late" not in str(output.messages)
+    assert "'late'" not in str(output.messages)
 
 
 def test_a_lone_hung_tool_is_given_up_too(hung):

@@ -159,4 +159,4 @@ def test_the_journal_holds_what_the_page_says():
     kept = json.dumps(runs.read(out.run_id))
     assert "secret" not in kept and "1000" in kept and "501" in kept
     assert out.tool_calls[0].args == {"a": 500, "b": 1}
-    assert out.tool_results[0].output == "hidden" and "501" not in json.dumps(out.to_dict())
+    assert out.tool_results[0].output == "hidden" and '"output": 501' not in json.dumps(out.to_dict())

@@ -206,13 +206,6 @@ def decision_to_dict(decision: Any) -> Json:
     return {key: value for key, value in data.items() if key in ("type", "value") or value not in (None, "")}
 
 
-def decision_from_dict(data: Mapping[str, Any]) -> Decision:
-    """Return the decision that `decision_to_dict` wrote."""
-    cls = DECISIONS[data["type"]]
-    decision: Decision = cls(**{key: data[key] for key in _names(cls) if key in data})
-    return decision
-
-
 @dataclass(frozen=True)
 class StepResult:
     """One turn of the agentic loop: a model's answer and the results of its calls.

@@ -6,7 +6,7 @@ A `Tool` holds a function, its schema and its policy; nothing here runs it or re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union, overload
 
 from .errors import ConfigError
@@ -132,11 +132,6 @@ class Tool:
         """Return a copy with another name or function."""
         return Tool(function or self.function, name=name or self._name, description=self._description,
                     parameters=self._parameters, examples=self._examples, policy=self.policy)
-
-    def with_policy(self, **members: Any) -> Tool:
-        """Return a copy with some members of the policy replaced."""
-        return Tool(self.function, name=self._name, description=self._description, parameters=self._parameters,
-                    examples=self._examples, policy=replace(self.policy, **members))
 
     @property
     def name(self) -> str:

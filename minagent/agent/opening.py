@@ -20,7 +20,7 @@ from ..errors import (
     UnknownSuspension,
 )
 from ..messages import Message
-from ..results import FullOutput
+from ..results import FullOutput, Suspension
 from ..runs.base import already_decided
 from ..runs.decisions import check, plain
 from ..runs.null import NullRuns
@@ -129,14 +129,12 @@ class Opener:
         if is_bare(decisions) and not undecided:
             self._too_late(run_id, posted, state)
         chosen = decisions_by_id(run_id, decisions, undecided)
-        for id in [id for id in chosen if id not in undecided] + undecided:
-            if id not in undecided:
-                self.runs.decide(run_id, id, chosen[id])  # says why not
-            elif id in chosen:
-                check(asked[id].to_dict(), plain(chosen[id], run_id), run_id, time.time())
-        for id in undecided:
-            if id in chosen:
-                self.runs.decide(run_id, id, chosen[id])
+        for id in set(chosen) - set(undecided):
+            self.runs.decide(run_id, id, chosen[id])  # says why not, unless it was asked just now
+        fitting = {id: chosen[id] for id in undecided if id in chosen}
+        check_all(run_id, asked, fitting)
+        for id, decision in fitting.items():
+            self.runs.decide(run_id, id, decision)
 
     def _too_late(self, run_id: str, posted: Mapping[str, Any], state: Any) -> None:
         """Raise for a bare decision where nothing waits any more: somebody else was first."""
@@ -157,11 +155,10 @@ class Opener:
         check_given(run.state)
         waiting = {item.id: item for item in open_suspensions(run.state)}
         chosen = decisions_by_id(run.id, decisions, list(waiting))
-        for id, decision in chosen.items():
-            if id not in waiting:
-                raise UnknownSuspension("run %s has no open suspension %r; open are: %s"
-                                        % (run.id, id, ", ".join(waiting) or "none"), run.id)
-            check(waiting[id].to_dict(), plain(decision, run.id), run.id, time.time())
+        for id in set(chosen) - set(waiting):
+            raise UnknownSuspension("run %s has no open suspension %r; open are: %s"
+                                    % (run.id, id, ", ".join(waiting) or "none"), run.id)
+        check_all(run.id, waiting, chosen)
         for id, decision in chosen.items():
             run.lease.post(id, decision)
         return run
@@ -188,6 +185,16 @@ def _restored(snapshot: Mapping[str, Any]) -> Run:
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         raise ConfigError("the snapshot is damaged (%s: %s); pass output.snapshot as it was"
                           % (type(error).__name__, error)) from error
+
+
+def check_all(run_id: str, waiting: Mapping[str, Suspension], chosen: Mapping[str, Any]) -> None:
+    """See that each decision fits its suspension, before any of them is posted.
+
+    Raises:
+        InvalidDecision: If one does not.
+    """
+    for id, decision in chosen.items():
+        check(waiting[id].to_dict(), plain(decision, run_id), run_id, time.time())
 
 
 def check_live(state: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:

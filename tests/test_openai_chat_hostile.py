@@ -66,6 +66,9 @@ def changed(answer, path, value):
     return answer
 
 
+# About values, not sockets: with the oldest urllib3 a collection in the midst of these thousand answers has been seen
+# to find a closed socket whose file was still open. That is an open point, not this test's.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("stream", [False, True])
 def test_no_value_anywhere_breaks_an_answer(stream):
     """Every member of an answer, replaced by every kind of value, gives parts that can be recorded or a ModelError."""
